@@ -18,6 +18,7 @@ _MODULES = {
     "penstock.errors": ["FatalError", "RetryAfterError"],
     "penstock.events": ["metrics"],
     "penstock.expr.column": ["Expression", "col", "element", "lit", "when"],
+    "penstock.expr.series_methods": ["Series"],
     "penstock.frame.dataframe": ["DataFrame"],
     "penstock.frame.read.files": [
         *("from_files", "from_glob_path", "read_binary_files", "read_csv", "read_images", "read_json"),
@@ -40,7 +41,7 @@ _MODULES = {
     "penstock.observe.subscribers": ["attach_subscriber", "detach_subscriber"],
     "penstock.protocols": ["Condition", "ReadRequest", "ReadTask", "Sink", "Source", "Writer"],
     "penstock.storage.file": ["AudioFile", "File", "ImageFile", "VideoFile"],
-    "penstock.types": ["DataType", "Field", "Schema", "Series"],
+    "penstock.types": ["DataType", "Field", "Schema"],
     "penstock.udf.decorators": ["cls", "func", "method"],
     "penstock.udf.specs": ["ActorPoolStrategy", "TaskPoolStrategy"],
 }

@@ -9,6 +9,7 @@ from penstock.dashboard.comparison import compare as compare
 from penstock.errors import FatalError as FatalError, RetryAfterError as RetryAfterError
 from penstock.events import metrics as metrics
 from penstock.expr.column import Expression as Expression, col as col, element as element, lit as lit, when as when
+from penstock.expr.series_methods import Series as Series
 from penstock.frame.dataframe import DataFrame as DataFrame
 from penstock.frame.read.files import (
     from_files as from_files,
@@ -70,7 +71,7 @@ from penstock.protocols import (
 )
 from penstock.runners import set_runner_local as set_runner_local, set_runner_ray as set_runner_ray
 from penstock.storage.file import AudioFile as AudioFile, File as File, ImageFile as ImageFile, VideoFile as VideoFile
-from penstock.types import DataType as DataType, Field as Field, Schema as Schema, Series as Series
+from penstock.types import DataType as DataType, Field as Field, Schema as Schema
 from penstock.udf.decorators import cls as cls, func as func, method as method
 from penstock.udf.specs import ActorPoolStrategy as ActorPoolStrategy, TaskPoolStrategy as TaskPoolStrategy
 

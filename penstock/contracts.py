@@ -231,6 +231,9 @@ class QueryControl(Protocol):
     def cancel(self) -> None:
         """End the query with QueryCancelledError."""
 
+    def limit_tasks(self, stage: int, max_running: int) -> None:
+        """Let a stage run at most so many tasks at once, and at least one. Its pool may allow fewer."""
+
 
 @runtime_checkable
 class QueryController(Protocol):

@@ -37,7 +37,7 @@ PAGES = {
     "udf": ("Your own functions", ("penstock.udf",)),
     "columns": ("Columns", ("penstock.expr.column", "penstock.functions", "penstock.frame.sql_expression")),
     "models": ("Models and providers", ("penstock.ai", "penstock.functions.ai", "penstock.cost")),
-    "types": ("Types and files", ("penstock.types", "penstock.storage")),
+    "types": ("Types and files", ("penstock.types", "penstock.storage", "penstock.expr.series_methods")),
     "running": (
         "Running and settings",
         ("penstock.config", "penstock.runners", "penstock.events", "penstock.observe", "penstock.dashboard"),

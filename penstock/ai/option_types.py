@@ -13,7 +13,7 @@ Number = float | Expression | None
 Count = int | Expression | None
 Switch = bool | Expression | None
 Text = str | Expression | None
-Wire = Literal["openai", "systemone", "sglang", "logprobs"]
+Wire = Literal["openai", "systemone", "logprobs"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

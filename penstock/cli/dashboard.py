@@ -29,7 +29,7 @@ def dashboard(
 ) -> None:
     """Show jobs on a local page: progress, errors and rows.
 
-    Without OUT it lists the jobs of this machine. A job may be finished, or run in another process,
+    Without OUT it lists the jobs and running queries of this machine. A job may be finished, or run in another process,
     which the page can pause or stop. Ctrl-C ends the dashboard.
 
     \b

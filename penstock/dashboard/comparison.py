@@ -1,8 +1,8 @@
-"""Compare two jobs: how often their rows agree, and what their calls cost."""
+"""Compare two jobs: how often their rows agree, which one people prefer, and what their calls cost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.config import config
@@ -10,8 +10,10 @@ from penstock.dashboard.job import JobContent, JobFolderView, compared_run
 from penstock.dashboard.row_pages.counterparts import Differences
 from penstock.errors import InvalidArgumentError
 from penstock.frame.read.by_extension import read_files
+from penstock.jobs.summary import whole_path
 
 if TYPE_CHECKING:
+    from penstock.dashboard.reviews import Review
     from penstock.frame.dataframe import DataFrame
 
 BATCH_ROWS = 4096
@@ -22,14 +24,15 @@ def compare(first: str, second: str, *, by: str | None = None) -> DataFrame:
 
     ``by`` is the column that matches rows: texts or whole numbers, by default ``id`` or the first such column of both.
     ``agreement`` is the share of the first run's rows that the second run has with the same values; usage of calls
-    does not count. Cost and median latency of a call come from the last run of each job; null if they are not known.
+    does not count. ``wins`` and ``ties`` count the verdicts that people gave on the dashboard. Cost and median latency
+    of a call come from the last run of each job; null if they are not known.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
     >>> for name, answers in {"mini": ["yes", "no"], "large": ["yes", "maybe"]}.items():
     ...     df = ps.from_pydict({"id": [1, 2], "answer": answers}).write_parquet(f"{folder}/{name}", resume=True)
-    >>> ps.compare(f"{folder}/mini", f"{folder}/large").select("rows", "agreement").to_pydict()
-    {'rows': [2, 2], 'agreement': [0.5, 0.5]}
+    >>> ps.compare(f"{folder}/mini", f"{folder}/large").select("rows", "agreement", "wins").to_pydict()
+    {'rows': [2, 2], 'agreement': [0.5, 0.5], 'wins': [0, 0]}
     """
     from penstock.frame.read.memory import from_pylist
 
@@ -37,6 +40,8 @@ def compare(first: str, second: str, *, by: str | None = None) -> DataFrame:
     contents = [view.content() for view in views]
     with config(progress=False, dashboard=False):
         agreement = _agreement(contents, by)
+    verdicts = verdicts_between(views[0], views[1])
+    names = ("first", "second")
     return from_pylist(
         [
             {
@@ -45,12 +50,27 @@ def compare(first: str, second: str, *, by: str | None = None) -> DataFrame:
                 "rows": sum(file.num_rows for file in content.files),
                 "failed": len(content.errors),
                 "agreement": agreement,
+                "wins": verdicts.count(name),
+                "ties": verdicts.count("tie"),
                 "dollars_per_call": run["dollars"],
                 "latency_s": run["latency_s"],
             }
-            for view, content in zip(views, contents, strict=True)
+            for name, view, content in zip(names, views, contents, strict=True)
         ]
     )
+
+
+def verdicts_between(first: JobFolderView, second: JobFolderView) -> list[str]:
+    """Return the verdicts on rows of two jobs, in whichever order a person compared the jobs."""
+    swapped = {"first": "second", "second": "first", "tie": "tie"}
+    return [
+        *_verdicts(first.reviews.read().values(), second.root),
+        *(swapped[verdict] for verdict in _verdicts(second.reviews.read().values(), first.root)),
+    ]
+
+
+def _verdicts(reviews: Iterable[Review], other: str) -> list[str]:
+    return [each["verdict"] for each in reviews if each["verdict"] and each["other"] == whole_path(other)]
 
 
 def _agreement(contents: Sequence[JobContent], by: str | None) -> float | None:

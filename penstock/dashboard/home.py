@@ -1,4 +1,4 @@
-"""The list of jobs on this machine or in a folder, and a board for each job."""
+"""The list of jobs and running queries on this machine or in a folder, and a board for each job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.dashboard.job import JobBoard
-from penstock.dashboard.known import known_jobs
+from penstock.dashboard.known import known_jobs, queries_of_processes
 from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.jobs.summary import roots_below
 
@@ -29,7 +29,7 @@ class HomeBoard:
     def home(self) -> dict[str, Any]:
         jobs = [self._summary(root) for root in self._roots()]
         jobs.sort(key=lambda job: (job["state"] != "running", -job["started_at"]))
-        return {"folder": self._folder, "jobs": jobs, "queries": []}
+        return {"folder": self._folder, "jobs": jobs, "queries": [] if self._folder else queries_of_processes()}
 
     def state(self, asked: Mapping[str, str]) -> dict[str, Any]:
         if not asked.get("job"):

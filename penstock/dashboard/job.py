@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +18,14 @@ from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import SharedLedger
 from penstock.config import config
 from penstock.contracts import Origin
+from penstock.dashboard.commands import command_output, start_command
 from penstock.dashboard.error_kinds import ErrorKinds
 from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, news_of, summary_of
-from penstock.dashboard.orders import PROMPTS, RUN, leave_order
-from penstock.dashboard.row_pages.counterparts import Differences
+from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
+from penstock.dashboard.reviews import Reviews, row_name
+from penstock.dashboard.row_pages.counterparts import Counterparts, Differences
 from penstock.dashboard.row_pages.found_rows import RowsRequest
-from penstock.dashboard.row_pages.pages import InputRun, RowFile, RowReader, rows_page
+from penstock.dashboard.row_pages.pages import InputRun, RowFile, RowReader, first_rows, rows_page
 from penstock.dashboard.row_pages.prompts import PromptTemplate, read_prompts
 from penstock.dashboard.row_pages.row_search import RowSearch, selected_rows
 from penstock.errors import InvalidArgumentError
@@ -31,7 +35,7 @@ from penstock.io.commit.target import LocalPlace
 from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
-from penstock.jobs.summary import command_text, open_folder, run_state
+from penstock.jobs.summary import command_text, open_folder, run_state, whole_path
 from penstock.protocols import Ledger
 from penstock.types.row_numbers import RowPlace
 
@@ -56,6 +60,7 @@ class JobContent:
     error_kinds: list[dict[str, Any]]
     formulas: dict[str, str]  # by column, the expression that computes it
     prompts: dict[str, PromptTemplate]  # by column
+    input_paths: list[str]  # files that can be read again as the run has read them
     command: str | None
 
 
@@ -65,6 +70,8 @@ class JobFolderView:
     def __init__(self, root: str) -> None:
         self.root = root
         self._folder = open_folder(root)
+        self.reviews = Reviews(self._folder.output.place)
+        self.orders = ControlWriter(self._folder.notes)
         self._lock = threading.Lock()
         self._content: JobContent | None = None
         self._read_at_s = 0.0
@@ -75,7 +82,7 @@ class JobFolderView:
             )
 
     def content(self) -> JobContent:
-        """Return the content, at most a second old."""
+        """Return the content, at most a second old. This tells a run in another process that a person watches."""
         with self._lock:
             content = self._content
             if content is None or time.monotonic() - self._read_at_s > REREAD_S:
@@ -84,6 +91,8 @@ class JobFolderView:
                     content = self._content = self._read()
                     self._read_mark = mark
                 self._read_at_s = time.monotonic()
+            if content.order_interval_s is not None:
+                self.orders.beat(content.order_interval_s)
             return content
 
     def _mark(self) -> tuple[object, ...] | None:
@@ -95,14 +104,19 @@ class JobFolderView:
         files = [path.stat() for name in names if (path := place.path(name)).exists()]
         return run_state(self._folder), *((file.st_mtime_ns, file.st_size) for file in files)
 
-    def order(self, order: Order) -> None:
-        """Leave an order for the run, which is in another process."""
-        leave_order(self._folder.notes, order)
+    @property
+    def hidden_folder(self) -> Path | None:
+        """The folder with the data of the job; None if it is not on this machine."""
+        place = self._folder.output.place
+        return place.path(JOB_FOLDER) if isinstance(place, LocalPlace) else None
+
+    @property
+    def ledger_folder(self) -> Path | None:
+        return None if (hidden := self.hidden_folder) is None else hidden / JOB_LEDGER
 
     def open_ledger(self) -> Ledger | None:
         """Return the ledger of the job, or None if its files are on another machine. The caller must close it."""
-        place = self._folder.output.place
-        folder = place.path(JOB_FOLDER, JOB_LEDGER) if isinstance(place, LocalPlace) else None
+        folder = self.ledger_folder
         return SharedLedger(folder) if folder is not None and has_records(folder) else None
 
     def _read(self) -> JobContent:
@@ -131,6 +145,7 @@ class JobFolderView:
             ErrorKinds(errors).values(),
             column_formulas(described),
             read_prompts(prompts["columns"]),
+            input_files(described),
             command_text(folder),
         )
 
@@ -168,6 +183,8 @@ class JobBoard:
             "compared": [compared_run(view.content()) for view in self._views] if len(self._views) > 1 else [],
             "command": content.command,
             "program": content.run.get("program"),
+            "can_try_input": bool(content.input_paths and content.prompts),
+            "output": "" if (folder := self._views[0].hidden_folder) is None else command_output(folder),
             "queries": [],
             "query": news_of(run, asked),
         }
@@ -206,7 +223,11 @@ class JobBoard:
             return figures | {"is_counted": selection.is_complete}
         open_ledger = self._views[0].open_ledger
         page = rows_page(reader, other_files, wanted, selection, content.prompts, open_ledger)
-        return page | {"formulas": content.formulas}
+        reviews = self._views[0].reviews.read()
+        for row in page["rows"]:
+            place = None if row["row"] is None else RowPlace(row["source"], row["row"])
+            row["review"] = reviews.get(row_name(row["number"], place))
+        return page | {"formulas": content.formulas, "can_review": True, "can_try": bool(content.prompts)}
 
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
         wanted, content = RowsRequest.of(asked), self._views[0].content()
@@ -218,6 +239,41 @@ class JobBoard:
             selection.wait(max_rows, MAX_EXPORT_S)
         with config(progress=False, dashboard=False):
             return selected_rows(reader.all(), None if selection is None else selection.numbers, max_rows)
+
+    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        from penstock.dashboard.trials import editable_prompts
+
+        content = self._views[0].content()
+        return {"prompts": editable_prompts(content.prompts, content.run), "has_input": bool(content.input_paths)}
+
+    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask an edited prompt about rows of the output, by their numbers, or about the first rows of the input."""
+        from penstock.dashboard.trials import MAX_ROWS, Trial, run_trial
+
+        content, folder = self._views[0].content(), self._views[0].ledger_folder
+        with config(progress=False, dashboard=False):
+            if asked.get("numbers") is None:
+                found = first_rows(content.input_paths, MAX_ROWS)
+            else:
+                found = RowReader(content.files).rows(list(map(int, asked["numbers"])))
+        is_ours = folder is not None and os.access(folder.parent, os.W_OK)
+        return run_trial(content.prompts, Trial.of(asked), found, folder if is_ours else None)
+
+    def review(self, asked: Mapping[str, Any]) -> str:
+        """Keep a person's note, thumb or verdict on a row."""
+        number, content = int(asked["number"]), self._views[0].content()
+        with config(progress=False, dashboard=False):
+            found = RowReader(content.files).rows([number])
+        if found is None:
+            raise InvalidArgumentError(f"There is no row {number}.")
+        keys = {}
+        if len(self._views) > 1:
+            others = [file.path for file in self._views[1].content().files]
+            key = Counterparts(others, str(asked.get("key", "")), found.batch).key
+            keys = {key: found.batch.column(key)[0].as_py()}
+        other = whole_path(self._views[1].root) if len(self._views) > 1 else ""
+        self._views[0].reviews.write(number, found.places[0], keys, {**asked, "other": other})
+        return f"Kept in {self._views[0].root}/_reviews."
 
     def _selection(self, wanted: RowsRequest, reader: RowReader, others: Sequence[RowFile]) -> RowSearch:
         """Return the search for these rows, which may have begun with an earlier page."""
@@ -234,10 +290,14 @@ class JobBoard:
 
     def control(self, asked: Mapping[str, Any]) -> str:
         view = self._views[0]
+        if asked.get("action") in ("continue", "retry") and view.hidden_folder is not None:
+            if view.content().state == "running":
+                raise InvalidArgumentError("The job runs already.")
+            return start_command(view.root, view.hidden_folder, asked["action"])
         if view.content().order_interval_s is None:
             raise InvalidArgumentError("The job does not run, or its folder is not yours to write to.")
         order = Order.of(asked)
-        view.order(order)
+        view.orders.order(order)
         return order.done
 
 
@@ -291,6 +351,14 @@ def column_formulas(description: Mapping[str, Any]) -> dict[str, str]:
             if title.startswith("column '") and column["expression"] != f"col({name})":
                 formulas[name] = column["expression"].removesuffix(f" as {name}")
     return formulas
+
+
+def input_files(description: Mapping[str, Any]) -> list[str]:
+    """Return the files of a job's one input, if the defaults of a reader read them."""
+    match description.get("query", {}).get("inputs"):
+        case [{"name": "read_parquet" | "read_json" | "read_csv", "options": options, "versions": versions}]:
+            return list(versions) if not options.get("format") else []
+    return []
 
 
 def row_files(state: JobState, paths: dict[str, str]) -> list[RowFile]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from penstock.contracts import QueryControl
 from penstock.cost.accounts import current_account
 from penstock.cost.budget import set_budget
+from penstock.dashboard.cluster import cluster_state
 from penstock.dashboard.error_kinds import ErrorKinds
 from penstock.errors import InvalidArgumentError, QueryCancelledError
 from penstock.events.events import (
@@ -56,11 +57,14 @@ class Order:
     """A change of a running query, by a person."""
 
     action: str
+    stage: int = 0
+    max_running: int = 1
     dollars: float = 0.0
 
     @staticmethod
     def of(asked: Mapping[str, Any]) -> Order:
-        return Order(str(asked["action"]), float(asked.get("dollars", 0)))
+        values = int(asked.get("stage", 0)), int(asked.get("max_running", 1)), float(asked.get("dollars", 0))
+        return Order(str(asked["action"]), *values)
 
     @property
     def done(self) -> str:
@@ -69,6 +73,7 @@ class Order:
             "pause": "The query pauses: calls in flight finish, none starts.",
             "resume": "The query goes on.",
             "cancel": "The query stops. A job keeps what it has committed.",
+            "limit": f"At most {self.max_running:,} at once from now on.",
             "budget": f"The budget is ${self.dollars:,.2f} now.",
         }.get(self.action, "")
 
@@ -92,6 +97,7 @@ class LiveQuery:
         self._account = current_account()
         self._error = ""
         self._control: QueryControl | None = None
+        self._limits: dict[int, int] = {}  # by stage, as the person has set them
         self._stopped: set[int] = set()  # stages that had not ended when the query failed or was cancelled
 
     @property
@@ -157,11 +163,17 @@ class LiveQuery:
         self._log.append((self._now_s - self._started_s, text))
 
     def follow(self, order: Order) -> None:
-        """Pause, resume or cancel the query, or set the budget. Raises InvalidArgumentError if the query has ended."""
+        """Pause, resume or cancel the query, limit the tasks of a stage, or set the budget.
+
+        Raises InvalidArgumentError if the query has ended.
+
+        For a stage that calls a model by an API, the limit applies to concurrent requests to that model.
+        """
         control = self._control
         if control is None:
             raise InvalidArgumentError("The query has ended, so nothing was changed.")
-        match action := order.action:
+        action, stage, max_running = order.action, order.stage, order.max_running
+        match action:
             case "budget" if order.dollars > 0 and self._account is not None:
                 set_budget(self._account, order.dollars)
                 self._say(f"A person set the budget to ${order.dollars:,.2f}.")
@@ -172,6 +184,17 @@ class LiveQuery:
             case "cancel":
                 control.cancel()
                 self._say("A person stopped the query.")
+            case "limit" if 0 <= stage < len(self._stats.stages) and max_running >= 1:
+                if (model := self._stats.stages[stage].model) is None:
+                    control.limit_tasks(stage, max_running)
+                else:
+                    from penstock.ai.client.limits.limiter import limit_requests
+
+                    limit_requests(*model, max_running)
+                self._limits[stage] = max_running
+                self._say(
+                    f"A person limited {self._stats.stages[stage].stage[:MAX_NAME_CHARS]} to {max_running:,} at once."
+                )
             case _:
                 raise InvalidArgumentError(f"The dashboard knows no action {action!r} with these values.")
 
@@ -216,6 +239,7 @@ class LiveQuery:
                     asdict(model) | {"projected_dollars": stats.forecast.dollars(model)} for model in stats.models
                 ],
                 "gpus": [asdict(gpu) for gpu in stats.gpus],
+                "cluster": cluster_state() if not self.is_ended else None,
                 "counters": [*stats.counters.items(), *stats.gauges.items()],
             }
 
@@ -240,6 +264,8 @@ class LiveQuery:
             "num_failed": stats.num_failed_so_far,
             "num_running": num_running if model is None else model.num_in_flight,  # tasks, or requests
             "num_workers": stats.num_workers,
+            "limit": self._limits.get(index),
+            "is_remote": stats.model is not None,
             "num_allowed": None if model is None else model.num_allowed,
             "num_rows_queued": sample.num_rows_queued if sample and not is_finished else 0,
             "nbytes_queued": sample.nbytes_queued if sample and not is_finished else 0,

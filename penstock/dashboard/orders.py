@@ -1,9 +1,9 @@
 """Orders to a running job, from the dashboard of another process, through the folder of the job.
 
-A dashboard writes a note with its orders. Once a second the run looks at the note, follows the orders that it has not
-seen, and notes its own figures, so that they outlive a killed process. A file needs no port and no token: everyone who
-may write to the folder may control the job. An object store charges for each look, so there both happen every ten
-seconds.
+A dashboard writes a note with its orders, and a new *beat* every second while a person watches. The run looks at the
+note once a second, follows the orders that it has not seen, and notes its own figures as long as the beat changes. A
+file needs no port and no token: everyone who may write to the folder may control the job. An object store charges for
+each look, so there both happen every ten seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import secrets
 import shlex
 import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -31,13 +32,31 @@ from penstock.storage.urls import redacted
 RUN = "run"  # the note of the figures of the last run
 PROMPTS = "prompts"  # the note of the prompt templates, to show what was sent for a row
 ORDERS = "orders"
+MAX_UNWATCHED = 5  # intervals after the last beat
 MAX_ORDERS = 20  # the last ones
 
 
-def leave_order(notes: JobNotes, order: Order) -> None:
-    """Leave an order for the run of a job: the side of the dashboard."""
-    known = _orders(notes.read(ORDERS))
-    notes.write(ORDERS, {"orders": [*known, {"id": secrets.token_hex(8), **asdict(order)}][-MAX_ORDERS:]})
+class ControlWriter:
+    """Leaves orders for a run: the side of the dashboard."""
+
+    def __init__(self, notes: JobNotes) -> None:
+        self._notes = notes
+        self._beat_at_s = 0.0
+
+    def beat(self, interval_s: float) -> None:
+        """Tell the run that a person watches, at most once in an interval."""
+        if time.monotonic() - self._beat_at_s >= interval_s:
+            with suppress(PenstockError):  # another dashboard writes at this moment
+                self._write([])
+
+    def order(self, order: Order) -> None:
+        """Leave an order."""
+        self._write([{"id": secrets.token_hex(8), **asdict(order)}])
+
+    def _write(self, orders: list[dict[str, Any]]) -> None:
+        self._beat_at_s = time.monotonic()
+        known = _orders(self._notes.read(ORDERS))
+        self._notes.write(ORDERS, {"beat": secrets.token_hex(8), "orders": [*known, *orders][-MAX_ORDERS:]})
 
 
 def watch_job(plan: Plan, notes: JobNotes) -> WatchedJob:
@@ -57,7 +76,8 @@ class WatchedJob:
         self._noting = threading.Lock()  # a later note holds later figures
         self._look_at_s = 0.0
         self._looking: threading.Thread | None = None
-        self._seen = set[str]() if self._interval_s is None else {order["id"] for order in self._ordered()}
+        self._seen = set[str]() if self._interval_s is None else {order["id"] for order in _orders(self._ordered())}
+        self._beat, self._beat_at_s = "", 0.0
         note_job(notes.root)
         with suppress(PenstockError):
             notes.write(PROMPTS, {"columns": described_prompts(plan)})
@@ -83,21 +103,28 @@ class WatchedJob:
             return
         if self._looking is None or not self._looking.is_alive():
             self._look_at_s = event.time_s + self._interval_s
-            self._looking = threading.Thread(target=self._look, name="penstock-orders", daemon=True)
+            looked = (event.time_s, self._interval_s)
+            self._looking = threading.Thread(target=self._look, args=looked, name="penstock-orders", daemon=True)
             self._looking.start()
 
-    def _look(self) -> None:
-        for order in self._ordered():
+    def _look(self, now_s: float, interval_s: float) -> None:
+        note = self._ordered()
+        if note is None:
+            return
+        for order in _orders(note):
             if order["id"] not in self._seen:
                 self._seen.add(order["id"])
-                with suppress(PenstockError):  # the query has ended
+                with suppress(PenstockError):  # an order that fits no stage
                     self._live.follow(Order.of(order))
-        self.note()
+        if note["beat"] != self._beat:
+            self._beat, self._beat_at_s = note["beat"], now_s
+        if now_s - self._beat_at_s <= MAX_UNWATCHED * interval_s:
+            self.note()
 
-    def _ordered(self) -> list[dict[str, Any]]:
+    def _ordered(self) -> dict[str, Any] | None:
         with suppress(PenstockError):  # a damaged note has no orders
-            return _orders(self._notes.read(ORDERS))
-        return []
+            return self._notes.read(ORDERS)
+        return None
 
 
 def running_program() -> dict[str, str] | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.contracts import Report
+from penstock.dashboard.known import forget_process, note_process
 from penstock.dashboard.live import LiveQuery, Order, news_of, summary_of
 from penstock.dashboard.recent import RecentRows, watched_stage
 from penstock.dashboard.row_pages.found_rows import RowsRequest
@@ -48,11 +49,24 @@ class WatchedQuery(LiveQuery):
                 self.recent.add(work, report)
 
     def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        return self.recent.page(RowsRequest.of(asked)) | {"is_recent": True}
+        return self.recent.page(RowsRequest.of(asked)) | {"is_recent": True, "can_try": bool(self.recent.prompts)}
 
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
         found = self.recent.table(RowsRequest.of(asked))
         return pa.table({}) if found is None else found.slice(0, max_rows)
+
+    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        from penstock.dashboard.trials import editable_prompts
+
+        return {"prompts": editable_prompts(self.recent.prompts, self.snapshot())}
+
+    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        from penstock.dashboard.trials import Trial, run_trial
+
+        return run_trial(self.recent.prompts, Trial.of(asked), self.recent.rows(asked["numbers"]), None)
+
+    def review(self, asked: Mapping[str, Any]) -> str:
+        raise InvalidArgumentError("Notes are kept beside a job: write the rows with resume=True.")
 
     def control(self, asked: Mapping[str, Any]) -> str:
         order = Order.of(asked)
@@ -126,14 +140,17 @@ def start_dashboard() -> DashboardServer:
 
             _server = DashboardServer(_board)
             atexit.register(_wait_for_pages, os.getpid())
+            note_process(_server.url)
             print(f"Dashboard: {_server.url}", file=sys.stderr)  # noqa: T201, the user asked for it
         return _server
 
 
 def _wait_for_pages(pid: int) -> None:
     """Let open pages show how the last query ended, before their server is gone. A forked child has no server."""
-    if pid == os.getpid() and _server is not None and (end := _board.end) is not None:
-        _server.wait_for_pages(end, MAX_WAIT_S)
+    if pid == os.getpid() and _server is not None:
+        if (end := _board.end) is not None:
+            _server.wait_for_pages(end, MAX_WAIT_S)
+        forget_process()
 
 
 def stop_dashboard() -> None:
@@ -145,4 +162,5 @@ def stop_dashboard() -> None:
         if _server is not None:
             atexit.unregister(_wait_for_pages)
             _server.close()
+            forget_process()
             _board, _server = LiveBoard(), None

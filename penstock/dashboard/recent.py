@@ -146,6 +146,13 @@ class RecentRows:
         found = self._found()
         return None if found is None else pa.Table.from_batches([found.take(_chosen(found, asked)).batch])
 
+    def rows(self, numbers: Sequence[int]) -> FoundRows | None:
+        """Return the rows with these numbers that are still here; None if no row is left."""
+        if (found := self._found()) is None:
+            return None
+        places = {number: row for row, number in enumerate(found.numbers)}
+        return found.take([places[number] for number in numbers if number in places])
+
     def _found(self) -> FoundRows | None:
         with self._lock:
             pieces = list(self._pieces)

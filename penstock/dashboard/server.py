@@ -66,6 +66,15 @@ class ShownRun(Protocol):
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
         """Return the rows that a person asks for, on all pages."""
 
+    def review(self, asked: Mapping[str, Any]) -> str:
+        """Keep a note on a row; see ``reviews``. Return a message for the person."""
+
+    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        """Return the prompts of a query or job that a person may edit; see ``trials``."""
+
+    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask an edited prompt about a few rows; return the answers beside the answers of the run."""
+
     def control(self, asked: Mapping[str, Any]) -> str:
         """Change a running query; see ``live.Order``. Return a message for the person."""
 
@@ -127,7 +136,10 @@ class DashboardServer:
                 web.get("/api/rows", self._about_one(lambda run, asked: run.rows(asked))),
                 web.get("/api/shape", self._about_one(_shape)),
                 web.get("/api/export", self._export),
+                web.get("/api/prompts", self._about_one(lambda run, asked: run.prompts(asked))),
+                web.post("/api/try", self._about_one(lambda run, asked: run.try_prompt(asked))),
                 web.post("/api/control", self._about_one(lambda run, asked: {"done": run.control(asked)})),
+                web.post("/api/review", self._about_one(lambda run, asked: {"done": run.review(asked)})),
                 web.post("/api/seen", self._seen),
             ]
         )

@@ -198,6 +198,12 @@ class Executor:
         error = QueryCancelledError("the query was stopped")
         put_report(self._mailbox, len(self._stages) - 1, Report(None, None, True, error=error))
 
+    def limit_tasks(self, stage: int, max_running: int) -> None:
+        workers = self._stages[stage].workers
+        if workers is not None:
+            workers.max_running = max(max_running, 1)
+        self._wake()
+
     def _wake(self) -> None:
         """Wake the driver, so that it checks again what it may do."""
         put_report(self._mailbox, len(self._stages) - 1, Report(None, None, is_done=False))

@@ -31,17 +31,18 @@ class PoolChoice:
 
 
 class Workers:
-    """The pool of one stage."""
+    """The pool of one stage. ``max_running`` limits its tasks if the user has set it while the query runs."""
 
     def __init__(self, choice: PoolChoice, cores: Cores) -> None:
         self._pool = choice.pool
         self._cores = cores if choice.takes_core else None
         self.is_gated = choice.is_gated
+        self.max_running: int | None = None
 
     @property
     def capacity(self) -> int:
         """The number of tasks that can run at once, if cores are free."""
-        return self._pool.capacity
+        return self._pool.capacity if self.max_running is None else min(self._pool.capacity, self.max_running)
 
     @property
     def has_core(self) -> bool:

@@ -14,6 +14,7 @@ evaluate             compile a select list once, run it on every batch
 operators, conditions, casting, items    the kernels of the core
 arrays               helpers of kernels -> vector_matrix
 aggregate_functions  a type rule and a SQL template for each aggregate
+series_methods       the same methods on ``Series``, computed at once
 missing_functions    functions of other engines, and what to use instead
 
 Kernels are loaded when the first one is used. The room may import ``types`` and the modules at the top.
@@ -24,3 +25,5 @@ Decisions
   kernel. So plans can be compared, printed and pickled.
 - ``evaluate`` compiles a select list once per schema into a ``Program`` of steps. Equal sub-expressions share a step.
 """
+
+import penstock.expr.series_methods  # noqa: F401

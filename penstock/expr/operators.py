@@ -3,11 +3,14 @@
 - A null argument gives null, as in SQL.
 - Integers widen to the type that holds both sides. A result that does not fit is an error; it never wraps around.
 - Text and a number add up to text. A date and a duration of whole days add up to a date.
+- Tensors and embeddings of the same shape add, subtract, multiply and divide (``/``) by element. One side may be a
+  number.
 - ``/`` gives float64. ``//`` and ``%`` have the signs of Python; an integer divided by zero is null.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,12 +22,13 @@ import pyarrow.compute as pc
 import penstock.expr.conditions
 import penstock.expr.items  # noqa: F401  # these register kernels too
 from penstock.errors import ComputeError, TypeMismatchError
-from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, validity
+from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, storage_of, validity
 from penstock.expr.casting import cast
 from penstock.expr.kinds import FLOAT64, INT64, NUMBER, STRING
 from penstock.expr.registry import Resolve, Value
 from penstock.expr.signatures import dtypes_of, number_type, numeric, strict
 from penstock.types import DataType, supertype
+from penstock.types.ndarrays import fixed_rows
 from penstock.types.plain import arrow_array, arrow_scalar
 from penstock.types.supertype import is_number
 
@@ -45,6 +49,8 @@ def _arithmetic_type(verb: str, compute: Callable[..., Any]) -> Resolve:
             return left
         if verb == "add" and left.is_duration() and right.is_date():
             return right
+        if (of_arrays := _array_type(left, right)) is not None:
+            return of_arrays
         is_plain = left.is_numeric() and right.is_numeric() and not (left.is_decimal() or right.is_decimal())
         if is_plain or (left.is_null() and right.is_null()):
             return number_type(left, right)
@@ -58,9 +64,39 @@ def _arithmetic_type(verb: str, compute: Callable[..., Any]) -> Resolve:
     return resolve
 
 
+def _is_array(dtype: DataType) -> bool:
+    return dtype.is_embedding() or dtype.is_fixed_shape_tensor()
+
+
+def _array_type(left: DataType, right: DataType, inner_type: DataType | None = None) -> DataType | None:
+    """Return the type for two tensors or embeddings of the same shape, or for one and a number; None for other types.
+
+    Its numbers have ``inner_type``, or the type that holds the numbers of both sides.
+    """
+    arrays = [each for each in (left, right) if _is_array(each)]
+    inner = [each.inner if _is_array(each) else each for each in (left, right)]
+    if not arrays or arrays[0].shape != arrays[-1].shape or not all(is_number(each) for each in inner):
+        return None
+    dtype = inner_type or number_type(*inner)
+    return (
+        DataType.tensor(dtype, arrays[0].shape) if arrays[0].is_tensor() else DataType.embedding(dtype, arrays[0].size)
+    )
+
+
+@on_arrays
+def _on_elements(left: pa.Array, right: pa.Array, *, compute: Callable[..., Any], dtype: DataType) -> pa.Array:
+    size = math.prod(dtype.shape or ())
+    flat = [
+        storage_of(each).values.slice(storage_of(each).offset * size, len(each) * size)
+        if _is_array(DataType(each.type))
+        else each.take(np.repeat(np.arange(len(each)), size))
+        for each in (left, right)
+    ]
+    elements = checked(compute, *(numeric(each, dtype.inner) for each in flat))
+    return fixed_rows(elements, dtype.arrow, arrow_array(~validity(left, right)))
+
+
 def _arithmetic_remedy(left: DataType, right: DataType) -> str:
-    if left.is_special() or right.is_special():
-        return "; compute with arrays in a function of ps.func.batch"
     if left.is_string() or right.is_string():
         return '; convert the text with .cast("float64") or .cast("int64"), or the other side with .cast("string")'
     if left.is_boolean() or right.is_boolean():
@@ -88,6 +124,8 @@ def _arithmetic(name: str, compute: Callable[..., Any]) -> None:
     def _kernel(left: Value, right: Value) -> Value:
         dtypes = dtypes_of(left, right)
         dtype = resolve(*dtypes)
+        if _is_array(dtype):
+            return _on_elements(left, right, compute=compute, dtype=dtype)
         if dtype.is_string() or dtype.is_binary():
             left, right = (cast(value, dtype=dtype, is_strict=True) for value in (left, right))
             return pc.binary_join_element_wise(left, right, arrow_scalar("", dtype.arrow))
@@ -131,6 +169,8 @@ def _division_type(left: DataType, right: DataType) -> DataType:
         return FLOAT64
     if left.is_null() or right.is_null():
         left, right = (right, right) if left.is_null() else (left, left)
+    if (of_arrays := _array_type(left, right, FLOAT64)) is not None:
+        return of_arrays
     for dtype in (left, right):
         NUMBER.check(dtype)
     return FLOAT64
@@ -139,6 +179,8 @@ def _division_type(left: DataType, right: DataType) -> DataType:
 @strict("divide", _division_type)
 def _divide(left: Value, right: Value) -> Value:
     left_type, right_type = dtypes_of(left, right)
+    if (of_arrays := _array_type(left_type, right_type, FLOAT64)) is not None:
+        return _on_elements(left, right, compute=pc.divide, dtype=of_arrays)
     if left_type.is_duration() and right_type.is_integer():
         # Arrow raises for zero; return null, as for integers.
         return pc.divide(left, pc.if_else(pc.equal(right, 0), arrow_scalar(None, right.type), right))

@@ -209,6 +209,8 @@ class BatchSpec:
     resources: Resources = Resources()
     policy: Policy = Policy()
     keys: tuple[str, ...] = ()  # the columns that identify a group
+    cache: bool = False  # as in UdfSpec
+    cache_key: bytes = b""
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.expr.column import Expression
     from penstock.jobs.job_run import Resume
+    from penstock.observe.on_finish import OnFinish
 
 WriteMode = Literal["create", "append", "overwrite"]
 
@@ -43,6 +44,7 @@ class JobOptions(TypedDict, total=False):
 
     resume: Resume
     budget: float | None
+    on_finish: OnFinish | None
 
 
 class StagedJobOptions(JobOptions, total=False):
@@ -85,6 +87,7 @@ WRITING = {
     "storage_options": "options of the store: key, secret, token, endpoint_url, region, anon (docs/guides/files.md)",
     "resume": "True makes the write a job, which continues after an interruption (docs/guides/jobs.md)",
     "budget": "the most dollars that the model calls of one run may cost; such a write is a job too",
+    "on_finish": "a function or the URL of a webhook: Penstock tells it how the write ended (docs/guides/jobs.md)",
     "job_dir": "the folder of the job, if the output is not one",
 }
 

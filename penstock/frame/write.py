@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.io.staged_file import FileEncoding
     from penstock.jobs.job_run import Resume
     from penstock.observe.closing_line import Destination
+    from penstock.observe.on_finish import OnFinish
 
 
 class LanceOptions(TypedDict, total=False):
@@ -51,7 +52,8 @@ class WriteVerbs(LazyTable):
 
     ``resume=True`` makes a write a job: killed at any instant and run again, it continues, and writes every row exactly
     once. See docs/guides/jobs.md, also for ``"force"`` and ``"errors"``. ``budget`` is the maximum cost of one run in
-    dollars; such a write is a job too.
+    dollars; such a write is a job too. ``on_finish`` is a function or the URL of a webhook: Penstock tells it how the
+    write ended.
     """
 
     @refusing_unknown("write_parquet", WRITING, TableWriting)
@@ -128,6 +130,7 @@ class WriteVerbs(LazyTable):
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
+        on_finish: OnFinish | None = None,
         **options: Unpack[LanceOptions],
     ) -> Self:
         """Run the query and write its rows as a Lance dataset, in one commit; returns the new content.
@@ -138,7 +141,7 @@ class WriteVerbs(LazyTable):
         from penstock.io.tables.lance import lance_sink
 
         sink = lance_sink(uri, mode=mode, schema=self._schema_of_values(), storage_options=storage_options, **options)
-        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
+        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir, on_finish=on_finish)
 
     @refusing_unknown("write_deltalake", WRITING)
     def write_deltalake(
@@ -273,11 +276,14 @@ class WriteVerbs(LazyTable):
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
+        on_finish: OnFinish | None = None,
     ) -> Self:
         """Run the query and write its rows into a custom sink; returns the result of its ``commit``.
 
         With ``resume`` the rows are first written to files in ``job_dir``, then to the sink at once.
         """
+        from penstock.observe.on_finish import telling
+
         if not isinstance(sink, Sink):
             raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
 
@@ -285,7 +291,7 @@ class WriteVerbs(LazyTable):
             raise InvalidArgumentError("job_dir= is the folder of a job; set resume=True too.")
         plan, log, is_job = nodes.Write(self._plan, sink), self._new_log(), resume is not False or budget is not None
         destination = _destination(sink, is_job=is_job)
-        with TrimmedErrors():
+        with TrimmedErrors(), telling(on_finish, destination.name, log):
             watching = query_subscribers(log, destination)
             if not is_job:
                 table = write(plan, subscribers=watching)
@@ -314,6 +320,7 @@ class WriteVerbs(LazyTable):
         partition_cols: Iterable[str | Expression] | None = None,
         resume: Resume = False,
         budget: float | None = None,
+        on_finish: OnFinish | None = None,
         **options: Any,
     ) -> Self:
         from penstock.io.writer import file_sink
@@ -328,11 +335,11 @@ class WriteVerbs(LazyTable):
                 )
             added = [each.alias(name)._node for name, each in computed.items()]
             return self._with(with_added(self._plan, added))._write_files(
-                encoding, path, partition_cols=columns, resume=resume, budget=budget, **options
+                encoding, path, partition_cols=columns, resume=resume, budget=budget, on_finish=on_finish, **options
             )
         check_columns(schema, columns, "partition_cols")
         sink = file_sink(path, encoding, partition_cols=columns, schema=schema, **options)
-        return self.write_sink(sink, resume=resume, budget=budget)
+        return self.write_sink(sink, resume=resume, budget=budget, on_finish=on_finish)
 
 
 def _destination(sink: Sink, *, is_job: bool = False) -> Destination:

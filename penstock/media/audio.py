@@ -14,8 +14,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from penstock.errors import CorruptFileError, MissingExtraError, ReadError, load_extra
-from penstock.media.ffmpeg import duration_s, first_stream, open_container
+from penstock.media.ffmpeg import AnonymousStream, duration_s, first_stream, open_container
 from penstock.media.sources import (
+    BUFFER_NBYTES,
     CONFIGURED_ACCESS,
     SourceAccess,
     describe_source,
@@ -101,7 +102,7 @@ def open_sound(source: Any, access: SourceAccess, is_decoded: bool = True) -> It
         if is_decoded:
             _check_riff_size(stream, name)
         try:
-            file = soundfile.SoundFile(_NamelessStream(stream))
+            file = soundfile.SoundFile(_nameless(stream))
         except soundfile.LibsndfileError as exc:
             with _open_with_ffmpeg(stream, name, str(exc)) as sound:
                 yield sound
@@ -112,6 +113,16 @@ def open_sound(source: Any, access: SourceAccess, is_decoded: bool = True) -> It
                 yield Sound(file.samplerate, file.channels, file.frames, file.format, file.subtype, blocks)
             except soundfile.LibsndfileError as exc:
                 raise CorruptFileError(f"Cannot decode {name} to its end: {exc}") from exc
+
+
+def _nameless(stream: BinaryIO) -> Any:
+    """Return a stream without a name, since libsndfile would take the ending ``.raw`` of a name as the format.
+
+    A small file is read at once: libsndfile seeks the end for the size, which discards the buffer of a remote file.
+    """
+    is_small = size_of(stream) <= BUFFER_NBYTES
+    stream.seek(0)
+    return io.BytesIO(stream.read()) if is_small else AnonymousStream(stream)
 
 
 def _check_riff_size(stream: BinaryIO, name: str) -> None:
@@ -152,39 +163,6 @@ def _has_length(stream: BinaryIO) -> bool:
         stream.seek(0)
     first_frame = stream.read(MPEG_START_NBYTES)
     return b"Xing" in first_frame or b"Info" in first_frame
-
-
-class _NamelessStream:
-    """A stream without a name, since libsndfile would take the ending ``.raw`` of a name as the format.
-
-    It postpones seeks until the next read: libsndfile seeks the end to learn the size, which would discard the buffer.
-    """
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._size, self._position = stream, size_of(stream), 0
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = start + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, nbytes: int = -1) -> bytes:
-        content = self._at_position().read(nbytes)
-        self._position += len(content)
-        return content
-
-    def readinto(self, buffer: Any) -> int:
-        count: int = self._at_position().readinto(buffer)  # type: ignore[attr-defined]
-        self._position += count
-        return count
-
-    def _at_position(self) -> BinaryIO:
-        if self._stream.tell() != self._position:
-            self._stream.seek(self._position)
-        return self._stream
 
 
 @contextmanager

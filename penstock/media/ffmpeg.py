@@ -24,14 +24,14 @@ def open_container(stream: BinaryIO, name: str) -> Iterator[InputContainer]:
     """Open a container; any error of FFmpeg until it is closed becomes a CorruptFileError that names the file."""
     av = load_extra("av", "video", "Decoding video")
     try:
-        with av.open(_AnonymousStream(stream), mode="r", options=CLOSED, buffer_size=BUFFER_NBYTES) as container:
+        with av.open(AnonymousStream(stream), mode="r", options=CLOSED, buffer_size=BUFFER_NBYTES) as container:
             yield container
     except av.error.FFmpegError as exc:
         raise CorruptFileError(f"Cannot decode {name}: {exc.strerror}") from exc
 
 
-class _AnonymousStream:
-    """A stream without a name, which FFmpeg would use to guess the format and to find other files."""
+class AnonymousStream:
+    """A stream without a name, which decoders would use to guess the format and to find other files."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.read, self.seek, self.tell = stream.read, stream.seek, stream.tell

@@ -31,8 +31,8 @@ class QueryTotals:
     seconds: float
 
 
-def query_totals(stats: Stats) -> QueryTotals:
-    """Return the totals of a query that has ended."""
+def query_totals(stats: Stats, elapsed_s: float | None = None) -> QueryTotals:
+    """Return the totals of a query that has ended; ``elapsed_s`` replaces its time."""
     models = stats.models
     priced = [use.dollars for use in models if use.dollars is not None]
     return QueryTotals(
@@ -43,7 +43,7 @@ def query_totals(stats: Stats) -> QueryTotals:
         output_tokens=sum(use.output_tokens for use in models),
         cached=sum(use.num_cached for use in models),
         dollars=None if models and not priced else sum(priced),
-        seconds=stats.elapsed_s or 0.0,
+        seconds=(stats.elapsed_s or 0.0) if elapsed_s is None else elapsed_s,
     )
 
 
@@ -65,7 +65,7 @@ def closing_line(
     >>> closing_line(stats, KeyboardInterrupt(), 78.0, Destination("out/", is_job=True))
     '✗ stopped after 1m 18s: 3,000 rows, 2,880 calls, 450,000 tokens, 120 cached, $0.35; run it again to continue'
     """
-    totals, time = query_totals(stats), format_seconds(elapsed_s)
+    totals, time = query_totals(stats, elapsed_s), format_seconds(elapsed_s)
     if error is not None:
         calls = format_count(totals.calls, "call") if totals.calls else ""
         figures = ", ".join(filter(None, [_rows_so_far(stats), calls, *_figures(totals)]))

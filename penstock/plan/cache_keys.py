@@ -11,9 +11,9 @@ from penstock.cache.ledger.open_ledgers import job_folder
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.nodes import Literal, PythonValue
-from penstock.expr.udf import UdfSpec
+from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.identity.code_keys import code_identity
-from penstock.plan.stages import CallUdf, Stage
+from penstock.plan.stages import CallBatch, CallUdf, Stage
 
 log = logging.getLogger("penstock.udf")
 
@@ -37,11 +37,14 @@ def _with_key(stage: Stage) -> Stage:
             names = [name for name, _ in call.kwargs]
             spec = replace(call.udf, cache_key=_key(call.udf, (constants, names)))
             return replace(stage, work=replace(stage.work, call=replace(call, udf=spec)))
+        case CallBatch(spec=batch_spec) if batch_spec.cache:
+            keyed_spec = replace(batch_spec, cache_key=_key(batch_spec, None))
+            return replace(stage, work=replace(stage.work, spec=keyed_spec))
         case _:
             return stage
 
 
-def _key(spec: UdfSpec, constants: Any) -> bytes:
+def _key(spec: UdfSpec | BatchSpec, constants: Any) -> bytes:
     if not (job_folder() or get_config().cache_dir):
         raise InvalidArgumentError(
             f"{spec.name!r} has cache=True, but there is no place to store its results; set "

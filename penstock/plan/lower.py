@@ -127,8 +127,7 @@ class _Stages:
 
     def _call(self, work: stages.CallUdf | stages.CallBatch, source: int) -> int:
         inbox = _batching(work.spec)
-        is_cached = isinstance(work, stages.CallUdf) and work.spec.cache
-        if (isinstance(inbox, stages.Measured) or is_cached) and _is_into_batches(self.built[source]):
+        if (isinstance(inbox, stages.Measured) or work.spec.cache) and _is_into_batches(self.built[source]):
             inbox = _WHOLE  # into_batches has set the batch size
         return self._add(work, source, inbox=inbox, resources=work.spec.resources)
 
@@ -173,7 +172,7 @@ def _batching(spec: UdfSpec | BatchSpec) -> stages.Inbox:
         return stages.Exactly(spec.batch_size, is_cut_later=_is_cut_by_worker(spec))
     if spec.batch_size == "paced":
         return stages.Paced()
-    if is_batch and spec.batch_size == "auto" and isinstance(spec, UdfSpec) and spec.cache:
+    if is_batch and spec.batch_size == "auto" and spec.cache:
         return stages.Exactly(CACHED_BATCH_ROWS)
     if is_batch and spec.batch_size == "auto":
         builtin = spec.builtin if isinstance(spec, UdfSpec) else Builtin()
@@ -189,9 +188,8 @@ def _batching(spec: UdfSpec | BatchSpec) -> stages.Inbox:
 
 def _is_cut_by_worker(spec: UdfSpec | BatchSpec) -> bool:
     """Return True for a batch function in a process, unless its results are cached, one for each batch."""
-    if not isinstance(spec, UdfSpec) or spec.target.is_async or spec.cache:
-        return False
-    return spec.target.is_batch and bool(spec.resources.use_process or spec.resources.gpus)
+    is_batch_udf = isinstance(spec, UdfSpec) and spec.target.is_batch and not spec.target.is_async
+    return is_batch_udf and bool(spec.resources.use_process or spec.resources.gpus) and not spec.cache
 
 
 def _is_into_batches(stage: stages.Stage) -> bool:
@@ -226,7 +224,7 @@ def _depends_on_order(stage: stages.Stage) -> bool:
     match stage.inbox, stage.work:
         case (stages.Cut() | stages.Evenly(), _):
             return True
-        case (stages.Exactly(), stages.CallUdf() as work) if work.spec.cache:
+        case (stages.Exactly(), stages.CallUdf() | stages.CallBatch() as work) if work.spec.cache:
             return True
         case (_, stages.Transform((stages.NumberRows() | stages.TakeSample(seed=int()), *_))):
             return True

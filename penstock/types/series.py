@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import builtins
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
@@ -16,6 +17,11 @@ from penstock.types.ndarrays import NDArray, default_numpy, python_values, unloc
 
 if TYPE_CHECKING:
     import torch
+
+
+def _operator(name: str) -> Callable[..., Series]:
+    """Return an operator that computes the expression of the same operator."""
+    return lambda self, *other: _find_method[0](self, name)(*other)
 
 
 class Series:
@@ -53,6 +59,16 @@ class Series:
     def from_numpy(cls, array: NDArray, name: str = "", dtype: Any = None) -> Series:
         """Return an ndarray as a Series, with a row for each index of the first dimension."""
         return cls.from_pylist(array, name, dtype)
+
+    @classmethod
+    def from_pandas(cls, data: Any, name: str = "", dtype: Any = None) -> Series:
+        """Return a Series of pandas as a Series."""
+        return cls.from_pylist(pa.Array.from_pandas(data), name, dtype)
+
+    @classmethod
+    def concat(cls, series: Sequence[Series]) -> Series:
+        """Join several Series of one type to a Series with the name of the first."""
+        return cls(pa.chunked_array([each._array for each in series]), series[0].name)
 
     @property
     def name(self) -> str:
@@ -114,25 +130,75 @@ class Series:
         """Return the same values under another name."""
         return Series(self._array, name)
 
+    def slice(self, start: int, end: int) -> Series:
+        """Return the rows from ``start`` up to but not including ``end``."""
+        return self[start:end]
+
+    def filter(self, mask: Series) -> Series:
+        """Return the rows for which ``mask`` is true."""
+        return Series(self._array.filter(mask._array), self._name)
+
+    def take(self, idx: Series) -> Series:
+        """Return the rows with these numbers."""
+        return Series(self._array.take(idx._array), self._name)
+
+    def argsort(self, descending: bool = False, nulls_first: bool | None = None) -> Series:
+        """Return the numbers of the rows in order; nulls are first if the order is descending, as in Daft."""
+        import pyarrow.compute as pc
+
+        is_first = descending if nulls_first is None else nulls_first
+        order, place = "descending" if descending else "ascending", "at_start" if is_first else "at_end"
+        return Series(pc.array_sort_indices(self._array, order=order, null_placement=place), self._name)
+
+    def sort(self, descending: bool = False, nulls_first: bool | None = None) -> Series:
+        """Return the rows in order; see ``argsort``."""
+        return self.take(self.argsort(descending, nulls_first))
+
+    def datatype(self) -> DataType:
+        """Return the type of the values."""
+        return self.dtype
+
+    def size_bytes(self) -> int:
+        """Return the memory of the values in bytes."""
+        return int(self._array.nbytes)
+
+    __add__, __radd__ = _operator("__add__"), _operator("__radd__")
+    __sub__, __rsub__ = _operator("__sub__"), _operator("__rsub__")
+    __mul__, __rmul__ = _operator("__mul__"), _operator("__rmul__")
+    __truediv__, __rtruediv__ = _operator("__truediv__"), _operator("__rtruediv__")
+    __floordiv__, __rfloordiv__ = _operator("__floordiv__"), _operator("__rfloordiv__")
+    __mod__, __rmod__ = _operator("__mod__"), _operator("__rmod__")
+    __pow__, __rpow__ = _operator("__pow__"), _operator("__rpow__")
+    __and__, __rand__ = _operator("__and__"), _operator("__rand__")
+    __or__, __ror__ = _operator("__or__"), _operator("__ror__")
+    __xor__, __rxor__ = _operator("__xor__"), _operator("__rxor__")
+    __lshift__, __rlshift__ = _operator("__lshift__"), _operator("__rlshift__")
+    __rshift__, __rrshift__ = _operator("__rshift__"), _operator("__rrshift__")
+    __eq__ = _operator("__eq__")  # type: ignore[assignment]
+    __ne__ = _operator("__ne__")  # type: ignore[assignment]
+    __lt__ = _operator("__lt__")
+    __le__ = _operator("__le__")
+    __gt__ = _operator("__gt__")
+    __ge__ = _operator("__ge__")
+    __neg__, __abs__, __invert__ = _operator("__neg__"), _operator("__abs__"), _operator("__invert__")
+
     def __len__(self) -> int:
         return len(self._array)
 
     def __getattr__(self, name: str) -> Any:
-        """Name the way around for the methods of Daft and pandas."""
-        remedy = "" if name.startswith("_") else "; use to_arrow() with pyarrow.compute, or to_numpy()"
-        raise AttributeError(f"Series has no attribute {name!r}{remedy}.")
-
-    def __eq__(self, other: object) -> bool:
-        raise TypeError("A Series has no operators; use to_arrow() with pyarrow.compute, or to_numpy().")
+        """Find a function of expressions: ``series.upper()``; see ``penstock.expr.series_methods``."""
+        if name.startswith("_"):  # libraries look for protocols of theirs, often
+            raise AttributeError(f"Series has no attribute {name!r}.")
+        return _find_method[0](self, name)
 
     @overload
     def __getitem__(self, key: int) -> Any: ...
 
     @overload
-    def __getitem__(self, key: slice) -> Series: ...
+    def __getitem__(self, key: builtins.slice) -> Series: ...
 
-    def __getitem__(self, key: int | slice) -> Any:
-        if isinstance(key, slice):
+    def __getitem__(self, key: int | builtins.slice) -> Any:
+        if isinstance(key, builtins.slice):
             return Series(self._array[key], self._name)
         return self._array[key].as_py(maps_as_pydicts="lossy")
 
@@ -152,6 +218,14 @@ class Series:
     def __repr__(self) -> str:
         rows = ", ".join(repr(value) for value in self[:8].to_pylist()) + (", ..." if len(self) > 8 else "")
         return f"Series({self._name!r}, {self.dtype}, {len(self)} rows: [{rows}])"
+
+
+_find_method: list[Callable[[Series, str], Any]] = []
+
+
+def connect_methods(find: Callable[[Series, str], Any]) -> None:
+    """Supply the lookup of methods that compute expressions, which build on this module."""
+    _find_method[:] = [find]
 
 
 @frozen

@@ -108,8 +108,8 @@ class AsyncUdfHandler:
         return _rest(first, pieces)
 
     async def _stream(self, batch: pa.RecordBatch, first_row: int) -> AsyncGenerator[pa.RecordBatch, None]:
-        async with self._streams:
-            async for output in self._calls.stream_async(batch, first_row):
+        async with self._streams, aclosing(self._calls.stream(batch, first_row)) as outputs:
+            async for output in outputs:
                 yield output
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,12 +20,13 @@ from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec
 from penstock.plan.stages import CallBatch
 from penstock.types import Series, to_batch
 from penstock.types.row_numbers import ROW_NUMBER, without_row_numbers
+from penstock.udf.cached_functions import FunctionMemo
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync
 from penstock.udf.failures import CALL_FAILURES, Failures
 from penstock.udf.formats import batch_in_format, columns_of, restore_columns, restored
 from penstock.udf.generators import ChunkSize, chunks
 from penstock.udf.instances import build_instance, callable_of, close_instance, close_instance_sync
-from penstock.udf.results import drained, drained_async, owned, started, started_async
+from penstock.udf.results import drained, drained_async, drawn, opened_async, owned
 from penstock.udf.retry import never
 from penstock.udf.sizing import BatchSizes
 
@@ -49,15 +51,17 @@ class BatchHandler:
         self._failures = Failures(work, values_of(spec), context.record)
         self._what = self._failures.what
         self._sizes = BatchSizes(spec.limits, self._what, lambda batch: without_row_numbers(batch).columns)
-        self._is_repeated = bool(spec.policy.may_repeat or spec.limits.split_on)
+        self._is_repeated = bool(spec.policy.may_repeat or spec.limits.split_on or spec.cache)
         self._is_streaming = False  # outputs of a generator are passed on before it ends
         self._chunk_size = ChunkSize(FIRST_ROWS)
         self._loop = self._open_loop() if spec.target.is_async else None
         self._run = run_sync if self._loop is None else self._loop.run
         self._instance: Any = None
+        self._memo: FunctionMemo | None = None
         try:
             self._instance = self._run(self._build())
             self._caller = self._open_caller(callable_of(spec.target, self._instance))
+            self._memo = FunctionMemo.open(spec)
         except BaseException:
             self.close()
             raise
@@ -67,7 +71,7 @@ class BatchHandler:
             return self._stream_rows(item, first_row)
         if not self._spec.target.is_batch:
             return self._finished(self._rows(item, first_row), first_row)
-        outputs = self._outputs(item)
+        outputs = self._outputs(item) if self._memo is None else iter(self._cached_outputs(item))
         first = next(outputs, None)
         if first is not None and self._is_streaming:
             return self._stream(itertools.chain([first], outputs), first_row)
@@ -78,10 +82,14 @@ class BatchHandler:
 
     def close(self) -> None:
         close = functools.partial(close_instance, self._instance)
-        if self._loop is None:
-            close_instance_sync(close())
-        else:
-            self._loop.close(close)
+        try:
+            if self._loop is None:
+                close_instance_sync(close())
+            else:
+                self._loop.close(close)
+        finally:
+            if self._memo is not None:
+                self._memo.close()
 
     def _open_loop(self) -> WorkerLoop:
         from penstock.udf.aio import WorkerLoop
@@ -101,15 +109,13 @@ class BatchHandler:
             from penstock.udf.aio import AsyncCaller
 
             is_whole = not spec.target.is_batch or self._is_repeated
-            whole = drained_async(target) if is_whole else started_async(target, self._loop.run)
+            whole = drained_async(target) if is_whole else opened_async(target)
             function = functools.partial(_with_arguments, whole, spec.args, dict(spec.kwargs))
             context, counter = copy_context(), CallCounter()
             context.run(count_calls_in, counter)
             current_gate().count(counter)
             return context.run(AsyncCaller, function, spec.policy, MAX_ASYNC_ROWS, is_final)
-        # A generator can be called again only before its first output is passed on.
-        is_whole = self._is_repeated or spec.verb in ("map", "map_groups", "filter")
-        whole = drained(target) if is_whole else started(target) if spec.target.is_batch else target
+        whole = drained(target) if self._is_repeated or spec.verb in ("map", "map_groups", "filter") else target
         function = functools.partial(_with_arguments, whole, spec.args, dict(spec.kwargs))
         return SyncCaller(function, spec.policy, self._is_cancelled, is_final)
 
@@ -137,6 +143,8 @@ class BatchHandler:
             given = batch_in_format(rows, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
                 result = self._checked(owned(self._result(given, rows)))
+                if isinstance(result, Iterator):  # it can be called again only before its first output is passed on
+                    result = itertools.chain(list(itertools.islice(result, 1)), result)
             except QueryCancelledError:
                 raise
             except CALL_FAILURES as exc:
@@ -152,7 +160,9 @@ class BatchHandler:
                 yield to_batch(result, self._what)
 
     def _result(self, given: Any, part: pa.RecordBatch) -> Any:
-        return restore_columns(self._run(self._caller.call(given)), given, part, self._spec.batch_format)
+        result = self._run(self._caller.call(given))
+        result = drawn(result, self._run) if inspect.isasyncgen(result) else result
+        return restore_columns(result, given, part, self._spec.batch_format)
 
     def _items(self, results: Iterator[Any], part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the outputs of a generator while it runs."""
@@ -172,6 +182,20 @@ class BatchHandler:
             return iter([to_batch(each, self._what) for each in result])
         return to_batch(result, self._what)
 
+    def _cached_outputs(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Return the cached outputs of a batch, or compute them, and store them unless a row failed."""
+        assert self._memo is not None
+        rows = without_row_numbers(batch)
+        key = self._memo.batch_key(rows.columns, rows.num_rows, rows.schema.names)
+        if found := self._memo.batches.get([key]):
+            cached: list[pa.RecordBatch] = found[key]
+            return cached
+        num_recorded = self._failures.num_recorded
+        outputs = list(self._outputs(batch))
+        if self._failures.num_recorded == num_recorded:
+            self._memo.batches.put(key, outputs)
+        return outputs
+
     def _stream(self, outputs: Iterator[pa.RecordBatch], first_row: int) -> Iterator[pa.RecordBatch]:
         for rows in outputs:
             if rows.num_rows:
@@ -189,7 +213,15 @@ class BatchHandler:
     # --- rows ---
 
     def _rows(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        results = self._call_rows(batch, first_row)
+        if self._memo is None:
+            results = self._call_rows(batch, range(first_row, first_row + batch.num_rows), itertools.repeat(None))
+        else:
+            given = without_row_numbers(batch)
+            keys = self._memo.row_keys(given.columns, given.num_rows, given.schema.names)
+            lookup = self._memo.rows.look_up(keys, can_share=not self._failures.is_tolerant)
+            part = batch.take(pa.array(lookup.missing, pa.int64()))
+            positions = [first_row + row for row in lookup.missing]
+            results = lookup.merged(self._call_rows(part, positions, iter([keys[row] for row in lookup.missing])))
         if self._spec.verb == "filter":
             return without_row_numbers(batch).filter(
                 pa.array([result is not _FAILED and bool(result) for result in results], pa.bool_())
@@ -212,7 +244,7 @@ class BatchHandler:
             self._failures.row(batch, row, first_row + row, exc)
 
         results = map(self._checked_rows, map(self._caller.function, self._dicts(batch)))
-        for chunk in chunks(results, batch.num_rows, self._chunk_size, fail):
+        for chunk in drawn(chunks(results, batch.num_rows, self._chunk_size, fail), run_sync):
             check_not_cancelled(self._is_cancelled)
             output = self._batch_of(chunk.values, chunk.parents, batch)
             self._chunk_size.note(len(chunk.values), output.nbytes)
@@ -227,32 +259,32 @@ class BatchHandler:
     ) -> pa.RecordBatch:
         return to_batch(restored(columns_of(rows), batch, "rows", parents), self._what)
 
-    def _call_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
+    def _call_rows(self, batch: pa.RecordBatch, positions: Any, keys: Iterator[Any]) -> list[Any]:
         def fail(row: int, exc: BaseException) -> Any:
             if isinstance(exc, TypeMismatchError) and not self._failures.is_tolerant:
                 raise exc
-            self._failures.row(batch, row, first_row + row, exc)
+            self._failures.row(batch, row, positions[row], exc)
             return _FAILED
 
         if self._spec.verb == "map_groups":
-            calls = map(self._call_group, groups_of(batch))
+            calls = map(self._call_group, keys, groups_of(batch))
         else:
-            calls = map(self._caller.then(self._accepted), itertools.repeat(None), self._dicts(batch))
+            calls = map(self._caller.then(self._accepted), keys, self._dicts(batch))
         results: list[Any] = self._run(self._caller.call_rows(calls, batch.num_rows, fail, 0))
         return results
 
-    def _call_group(self, group: pa.RecordBatch) -> Any:
+    def _call_group(self, key: bytes | None, group: pa.RecordBatch) -> Any:
         given = batch_in_format(group, self._spec.batch_format, zero_copy=self._spec.zero_copy)
 
-        def accept(key: None, result: Any) -> Any:
+        def accept(key: bytes | None, result: Any) -> Any:
             result = owned(restore_columns(result, given, group, self._spec.batch_format))
             several = result if isinstance(result, Iterator) else [result]
-            return [to_batch(each, self._what) for each in several]
+            return self._stored(key, [to_batch(each, self._what) for each in several])
 
-        return self._caller.then(accept)(None, given)
+        return self._caller.then(accept)(key, given)
 
-    def _accepted(self, key: None, result: Any) -> Any:
-        """Check the result of a row."""
+    def _accepted(self, key: bytes | None, result: Any) -> Any:
+        """Check the result of a row, and store it, if results are cached."""
         match self._spec.verb:
             case "map":
                 self._check_row(result)
@@ -260,7 +292,10 @@ class BatchHandler:
                 result = list(self._checked_rows(result))
             case _:
                 self._check_kept(result)
-        return result
+        return self._stored(key, result)
+
+    def _stored(self, key: bytes | None, result: Any) -> Any:
+        return result if self._memo is None or key is None else self._memo.store(key, result)
 
     def _check_kept(self, result: Any) -> None:
         # A bool is an int; text and lists are a mistake.

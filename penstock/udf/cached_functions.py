@@ -20,7 +20,7 @@ import pyarrow.types as pt
 from penstock.cache.keys import key_of
 from penstock.cache.ledger.open_ledgers import current_ledger
 from penstock.cache.memo import Codec, Memo
-from penstock.expr.udf import UdfSpec
+from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.protocols import Ledger
 from penstock.types.digests import ContentHash
 from penstock.types.ipc import from_ipc, to_ipc
@@ -31,7 +31,7 @@ log = logging.getLogger("penstock.udf")
 class FunctionMemo:
     """Cached results of one function, by its arguments. Any number of threads may use it."""
 
-    def __init__(self, ledger: Ledger, spec: UdfSpec) -> None:
+    def __init__(self, ledger: Ledger, spec: UdfSpec | BatchSpec) -> None:
         self._prefix, self._name, self._is_generator = spec.cache_key, spec.name, spec.target.is_generator
         self._has_warned = False
         self.rows = Memo(ledger, Codec(self._encode, pickle.loads))
@@ -39,22 +39,22 @@ class FunctionMemo:
         self.close = ledger.close
 
     @staticmethod
-    def open(spec: UdfSpec) -> FunctionMemo | None:
+    def open(spec: UdfSpec | BatchSpec) -> FunctionMemo | None:
         """Return the memo of a function with ``cache=True``, None for others. The caller must close it."""
         ledger = current_ledger() if spec.cache_key else None
         return None if ledger is None else FunctionMemo(ledger, spec)
 
-    def row_keys(self, columns: Sequence[pa.Array], num_rows: int) -> list[bytes]:
-        """Return a key for each row of arguments."""
-        prefix = self._prefix + b"row"
+    def row_keys(self, columns: Sequence[pa.Array], num_rows: int, names: Sequence[str] = ()) -> list[bytes]:
+        """Return a key for each row of arguments; ``names`` are part of it for functions that see column names."""
+        prefix = self._prefix + b"row" + marshal.dumps(tuple(names), 2)
         lists = [_plain_values(column) for column in columns]
         # Version 2 has no references: equal values give equal bytes, even if they are one object.
         rows = zip(*lists, strict=True) if lists else ((),) * num_rows
         return [key_of(prefix + marshal.dumps(row, 2)) for row in rows]
 
-    def batch_key(self, columns: Sequence[pa.Array], num_rows: int) -> bytes:
+    def batch_key(self, columns: Sequence[pa.Array], num_rows: int, names: Sequence[str] = ()) -> bytes:
         """Return the key of a batch: a digest of all its values in order, and their types."""
-        return key_of(self._prefix + b"batch" + marshal.dumps(num_rows, 2) + _digest(columns))
+        return key_of(self._prefix + b"batch" + marshal.dumps((num_rows, *names), 2) + _digest(columns))
 
     def store(self, key: bytes, result: Any) -> Any:
         """Store the result of a row and return it. A generator or an iterator is run to its end first."""

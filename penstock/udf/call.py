@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -27,9 +27,9 @@ from penstock.types.row_numbers import POSITION
 from penstock.udf.arguments import Arguments, Columns
 from penstock.udf.cached_functions import FunctionMemo
 from penstock.udf.failures import CALL_FAILURES, STOPPED, Failures, Record
-from penstock.udf.generators import ChunkSize, OnRowError, async_chunks, chunks, several
+from penstock.udf.generators import ChunkSize, OnRowError, chunks
 from penstock.udf.instances import Lease, Unfinished, close_instance_sync
-from penstock.udf.results import column_of_batch, column_of_rows, drained, flattened, owned, with_column
+from penstock.udf.results import column_of_batch, column_of_rows, drained, drawn, flattened, owned, with_column
 from penstock.udf.retry import IsCancelled, IsFinal, cancellable, never, with_policy
 from penstock.udf.sizing import BatchSizes, Parts
 
@@ -223,17 +223,12 @@ class UdfCalls:
         flags = numpy_values(needed)
         return column.take(arrow_numbers(np.cumsum(flags) - 1, ~flags))
 
-    def stream(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+    async def stream(self, batch: pa.RecordBatch, first_row: int) -> AsyncGenerator[pa.RecordBatch, None]:
         """Yield the values of generators as soon as they come."""
         results, fail = self.arguments.rows(batch, self._caller.function), self._failing(batch, first_row)
-        for chunk in chunks(map(several, results), batch.num_rows, self._chunk_size, fail):
-            yield self._output(batch, first_row, *chunk)
-
-    async def stream_async(self, batch: pa.RecordBatch, first_row: int) -> AsyncIterator[pa.RecordBatch]:
-        """Yield the values of async generators as they come."""
-        results, fail = self.arguments.rows(batch, self.lease.function), self._failing(batch, first_row)
-        async for chunk in async_chunks(results, self._chunk_size, fail):
-            yield self._output(batch, first_row, *chunk)
+        async with aclosing(chunks(results, batch.num_rows, self._chunk_size, fail, is_outer=True)) as found:
+            async for chunk in found:
+                yield self._output(batch, first_row, *chunk)
 
     def _output(
         self, batch: pa.RecordBatch, first_row: int, results: list[Any], parents: Sequence[int] | None
@@ -395,7 +390,7 @@ class UdfHandler:
             run_sync(self._calls.close())
 
     def _stream(self, item: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        outputs = self._calls.stream(item, first_row)
+        outputs = drawn(self._calls.stream(item, first_row), run_sync)
         while True:
             check_not_cancelled(self._is_cancelled)
             with self._calls.lease.lock:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, NamedTuple
 
 from penstock.errors import QueryCancelledError
 from penstock.udf.failures import CALL_FAILURES, STOPPED
 from penstock.udf.results import owned
+
+_END = object()
 
 CHUNK_NBYTES = 2**20
 CHUNK_S = 0.1
@@ -40,83 +42,50 @@ class ChunkSize:
         self.num_values = max(1, min(4 * self.num_values, CHUNK_NBYTES * num_values // max(nbytes, 1)))
 
 
-def chunks(results: Iterator[Any], num_rows: int, size: ChunkSize, on_error: OnRowError) -> Iterator[ValueChunk]:
-    """Yield the values of ``results``, one iterable a row, in chunks. A slow generator's values leave after 0.1 s.
+async def chunks(
+    results: Iterator[Any], num_rows: int, size: ChunkSize, on_error: OnRowError, *, is_outer: bool = False
+) -> AsyncGenerator[ValueChunk, None]:
+    """Yield the values of ``results`` in chunks. A slow generator's values leave after 0.1 s.
 
-    ``on_error`` is called with the number of a failed row and must raise.
+    A result, one a row, is an iterable, an async generator, an awaitable of an iterable, or None. With ``is_outer`` a
+    row without values gives one null. ``on_error`` is called with the number of a failed row and must raise. This
+    waits only if a result does.
     """
-    chunk, row, items, started = ValueChunk([], []), 0, None, time.perf_counter()
-    while row < num_rows:
+    chunk, started = ValueChunk([], []), time.perf_counter()
+    for row in range(num_rows):
+        values, num_values = None, 0
         try:
-            if items is None:
-                items = owned(_values_of_next_row(results))
-            for value in items:
-                chunk.values.append(value)
+            values = await _values(results)
+            is_async = inspect.isasyncgen(values)
+            while (value := await anext(values, _END) if is_async else next(values, _END)) is not _END:
+                chunk.values.append(owned(value))
                 chunk.parents.append(row)
+                num_values += 1
                 if len(chunk.values) >= size.num_values or time.perf_counter() - started > CHUNK_S:
-                    break
-            else:
-                row, items = row + 1, None
-                continue
+                    yield chunk
+                    chunk, started = ValueChunk([], []), time.perf_counter()
         except QueryCancelledError:
             raise
         except CALL_FAILURES as exc:
             on_error(row, exc)
-        yield chunk
-        chunk, started = ValueChunk([], []), time.perf_counter()
+        finally:
+            if inspect.isasyncgen(values):
+                await values.aclose()
+        if is_outer and not num_values:
+            chunk.values.append(None)
+            chunk.parents.append(row)
     if chunk.values:
         yield chunk
 
 
-def _values_of_next_row(results: Iterator[Any]) -> Iterator[Any]:
+async def _values(results: Iterator[Any]) -> Any:
+    """Return an iterator, or an async generator, over the values of the next row."""
     try:
-        return iter(next(results))
+        result = next(results)
     except StopIteration as exc:  # raised by the function: there are as many results as rows
         raise RuntimeError(STOPPED) from exc
-
-
-async def async_chunks(results: Iterator[Any], size: ChunkSize, on_error: OnRowError) -> AsyncIterator[ValueChunk]:
-    """Yield the values of async generators as ``chunks`` does."""
-    chunk, started = ValueChunk([], []), time.perf_counter()
-    for row, result in enumerate(results):
-        values = _values(result)
-        while True:
-            try:
-                value = await anext(values)
-            except StopAsyncIteration:
-                break
-            except CALL_FAILURES as exc:
-                on_error(row, exc)
-            chunk.values.append(owned(value))
-            chunk.parents.append(row)
-            if len(chunk.values) >= size.num_values or time.perf_counter() - started > CHUNK_S:
-                yield chunk
-                chunk, started = ValueChunk([], []), time.perf_counter()
-    if chunk.values:
-        yield chunk
-
-
-async def _values(result: Any) -> AsyncIterator[Any]:
-    if not inspect.isasyncgen(result):
-        for value in several(await result):
-            yield value
-        return
-    is_empty = True
-    try:
-        async for value in result:
-            is_empty = False
-            yield value
-        if is_empty:
-            yield None
-    finally:
-        await result.aclose()
-
-
-def several(result: Iterable[Any] | None) -> Iterator[Any]:
-    """Yield the values of a row; one null if the result is None or has no values."""
-    is_empty = True
-    for value in () if result is None else result:
-        is_empty = False
-        yield value
-    if is_empty:
-        yield None
+    if inspect.isasyncgen(result):
+        return result
+    if inspect.isawaitable(result):
+        result = await result
+    return iter(() if result is None else result)

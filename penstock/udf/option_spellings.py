@@ -64,7 +64,6 @@ _PATHS_ONLY = "A column has paths only: give it to from_files or download, or se
 ADVICE = {
     "allow_variable_columns": _BY_DUCKDB,
     "ascending": "Use desc= instead: desc=True for descending order, or a list with a value for each key.",
-    "cache": "Use a function of ps.func or ps.func.batch, which can have cache=True.",
     "checkpoint_interval": "Set it for all jobs: ps.set_config(checkpoint_interval=...).",
     "comment": _BY_DUCKDB,
     "concurrency": "The number of threads is a setting: ps.set_config(num_threads=...).",

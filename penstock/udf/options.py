@@ -73,6 +73,7 @@ class WorkerOptions(TypedDict, total=False):
     max_errors: MaxErrors
     timeout: float | None
     use_process: bool | None
+    cache: bool
     ray_options: dict[str, Any] | None
 
 

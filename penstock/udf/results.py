@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import itertools
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -114,33 +113,19 @@ def drained_async(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def started(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a generator function so that a call runs it to its first item and raises the errors before it."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if not isinstance(result, Iterator):
-            return result
-        return _resumed(list(itertools.islice(result, 1)), result)
-
-    return call
-
-
-def started_async(function: Callable[..., Any], run: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Wrap an async generator function so that a call returns an iterator, which gets each item by ``run``."""
+def opened_async(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap an async function or async generator function so that an awaited call returns its result or generator."""
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        if not inspect.isasyncgen(result):
-            result = await result
-            return _resumed(list(itertools.islice(result, 1)), result) if isinstance(result, Iterator) else result
-        first = await anext(result, _END)
-        return _resumed([] if first is _END else [first], drawn(result, run))
+        return result if inspect.isasyncgen(result) else await result
 
     return call
 
 
 def drawn(items: AsyncGenerator[Any, Any], run: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yield the items of an async generator, each of which ``run`` gets."""
+
     async def draw() -> Any:
         return await anext(items, _END)
 
@@ -153,16 +138,6 @@ def drawn(items: AsyncGenerator[Any, Any], run: Callable[[Any], Any]) -> Iterato
     finally:
         with contextlib.suppress(QueryCancelledError):
             run(close())
-
-
-def _resumed(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
-    try:
-        yield from first
-        yield from rest
-    finally:
-        close = getattr(rest, "close", None)  # it may be a plain iterator
-        if callable(close):
-            close()
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ def _common_parts(
         "limits": make_limits(options),
         "resources": resources,
         "policy": make_policy(name, options, can_stop=is_async or bool(use_process) or gpus > 0),
+        "cache": bool(options.get("cache")),
     }
 
 
@@ -101,7 +102,6 @@ def make_spec(
         name=name,
         target=target,
         return_dtype=return_dtype_of(name, options.get("return_dtype"), hint, is_batch, is_generator),
-        cache=bool(options.get("cache")),
         version=options.get("version"),
         **_common_parts(name, options, (1, options.get("concurrency")), is_async),
     )

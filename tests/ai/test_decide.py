@@ -46,7 +46,7 @@ def server() -> Iterator[ModelServer]:
 
 
 def attach(server: ModelServer) -> None:
-    for name in ("typesafe", "perplexity", "upstage", "sglang"):
+    for name in ("typesafe", "perplexity", "upstage"):
         ps.attach_provider(name, base_url=server.openai_url, api_key="test")
 
 
@@ -56,7 +56,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "typesafe": {"provider": "typesafe"},
     "perplexity": {"provider": "perplexity"},
     "upstage": {"provider": "upstage"},
-    "sglang": {"provider": "sglang", "model": "Qwen/Qwen3"},
 }
 
 
@@ -67,16 +66,16 @@ def test_every_service_gives_the_same_struct(server: ModelServer, way: str) -> N
     df = ps.from_pydict({"text": ["I want my money back", None]})
     found = df.select(d=decide("{text}", ASKED, **WAYS[way])).to_pydict()["d"]
     assert found == [EXPECTED, None]
-    path = "/v1/decisions" if way in ("openai", "perplexity", "sglang") else "/v1/systemone"
+    path = "/v1/decisions" if way in ("openai", "perplexity") else "/v1/systemone"
     assert [request.path for request in server.requests] == [path]
 
 
 def test_bodies_are_those_of_the_services(server: ModelServer) -> None:
     attach(server)
     df = ps.from_pydict({"text": ["hello"]})
-    for way in ("openai", "typesafe", "sglang"):
+    for way in ("openai", "typesafe"):
         df.select(d=decide(col("text"), ASKED, **WAYS[way])).collect()
-    openai, system_one, sglang = (request.body for request in server.requests)
+    openai, system_one = (request.body for request in server.requests)
     assert openai == {
         "model": "gpt-6-luna",
         "input": "hello",
@@ -113,10 +112,6 @@ def test_bodies_are_those_of_the_services(server: ModelServer) -> None:
             },
         },
     }
-    assert sglang["questions"][1]["options"] == [
-        {"name": "billing", "description": "payments"}, {"name": "bug"}, {"name": "other"},
-    ]  # fmt: skip
-    assert sglang["input"] == "hello"
 
 
 def test_a_refusal_is_an_answer(server: ModelServer) -> None:

@@ -43,6 +43,23 @@ def test_a_permit_is_settled_once() -> None:
     asyncio.run(main())
 
 
+def test_the_limit_can_be_lowered_while_requests_wait() -> None:
+    async def main() -> None:
+        limiter = Limiter()
+        limiter.limit_requests(2)
+        first, second = await limiter.admit(), await limiter.admit()
+        waiting = asyncio.create_task(limiter.admit())
+        await turns()
+        limiter.limit_requests(1)
+        first.settle("ok")
+        await turns()
+        assert limiter.state().waiting == limiter.state().in_flight == 1
+        second.settle("ok")
+        (await waiting).settle("ok")
+
+    asyncio.run(main())
+
+
 def test_first_come_first_served() -> None:
     async def main() -> list[int]:
         limiter = Limiter(Caps(max_concurrency=1))

@@ -20,8 +20,10 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import AnyUrl, AwareDatetime, BaseModel, ConfigDict, Field, field_serializer, field_validator
 
+import penstock as ps
 from penstock.ai.structured.return_formats import OutputFormat
-from penstock.errors import InvalidAnswerError, InvalidArgumentError
+from penstock.errors import InvalidAnswerError, InvalidArgumentError, TypeMismatchError
+from penstock.testing import ModelServer
 from penstock.types import DataType, to_arrow_array
 
 
@@ -177,8 +179,7 @@ TEXT, INT, FLOAT, BOOL = DataType.string(), DataType.int64(), DataType.float64()
 def test_formats(return_format: Any, dtype: DataType | None, answer: str, value: Any) -> None:
     output = OutputFormat.of(return_format)
     assert dtype is None or output.dtype == dtype
-    assert output.parse(answer) == value
-    assert in_column(output, value, None) == [value, None]
+    assert in_column(output, output.parse(answer), None) == [value, None]
     assert output.schema["type"] == "object"
 
 
@@ -213,13 +214,8 @@ def test_json_schema() -> None:
     )
     answer = {"id": 1, "state": "open", "total": 2, "at": "2024-01-01T02:00:00+02:00", "lines": [{"sku": "x"}]}
     value = output.parse(json.dumps({**answer, "extra": {"a": True}, "unasked": 1}))
-    assert value == {
-        **answer,
-        "note": None,
-        "extra": {"a": True},
-        "at": datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC),
-    }
-    assert in_column(output, value)[0]["at"] == value["at"]
+    at = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    assert in_column(output, value) == [{**answer, "note": None, "extra": [("a", True)], "at": at}]
 
 
 @pytest.mark.parametrize(
@@ -243,8 +239,7 @@ def test_json_schema() -> None:
 def test_other_json_schemas(schema: dict[str, Any], dtype: DataType, answer: str, value: Any) -> None:
     output = OutputFormat.of(schema)
     assert output.dtype == dtype
-    assert output.parse(answer) == value
-    assert in_column(output, value) == [value]
+    assert in_column(output, output.parse(answer)) == [value]
 
 
 def test_a_json_schema_that_contains_itself() -> None:
@@ -292,7 +287,7 @@ def test_values_are_in_the_form_of_the_column() -> None:
         "url": "https://example.com/",
         "address": "127.0.0.1",
     }
-    value = output.parse(json.dumps(answer))
+    (value,) = in_column(output, output.parse(json.dumps(answer)))
     assert value == {
         "at": datetime.datetime(2024, 1, 1),
         "aware": datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC),
@@ -305,8 +300,6 @@ def test_values_are_in_the_form_of_the_column() -> None:
         "url": answer["url"],
         "address": answer["address"],
     }
-    assert type(value["level"]) is int
-    assert in_column(output, value) == [value]
 
 
 def test_models_are_read_by_their_rules() -> None:
@@ -509,24 +502,39 @@ def test_a_wrong_word_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "answer", "message"),
     [
-        (
-            struct(a=DataType.list(struct(b=INT))),
-            {"a": [{"b": 2**70}]},
-            r"\d+ does not fit int64",
-        ),
-        (struct(a=DataType.uint64()), {"a": 2**64}, "18446744073709551616 does not fit uint64"),
         (struct(a=DataType.int8()), {"a": 200}, "a: input should be less than or equal to 127"),
-        (struct(a=DataType.decimal128(4, 2)), {"a": 100}, "100.0 does not fit decimal"),
-        (struct(a=DataType.decimal128(4, 2)), {"a": 0.125}, "0.125 does not fit decimal"),
-        (struct(a=DataType.timestamp("ns")), {"a": "9999-01-01T00:00:00Z"}, "9999.* does not fit timestamp"),
-        (struct(a=DataType.timestamp()), {"a": "0001-01-01T00:00:00+02:00"}, "datetime.* does not fit timestamp"),
-        (struct(a=DataType.duration("ns")), {"a": "P999999D"}, "999999.* does not fit duration"),
         (DataType.fixed_size_list(FLOAT, 2), {"value": [1]}, "value: list should have at least 2 items"),
     ],
 )
-def test_what_does_not_fit_the_column_fails_its_own_row(dtype: DataType, answer: Any, message: str) -> None:
+def test_what_a_type_cannot_hold_is_asked_again(dtype: DataType, answer: Any, message: str) -> None:
     with pytest.raises(InvalidAnswerError, match=message):
         OutputFormat.of(dtype).parse(json.dumps(answer))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "answer"),
+    [
+        (struct(a=DataType.list(struct(b=INT))), {"a": [{"b": 2**70}]}),
+        (struct(a=DataType.uint64()), {"a": 2**64}),
+        (struct(a=DataType.decimal128(4, 2)), {"a": 100}),
+        (struct(a=DataType.decimal128(4, 2)), {"a": 0.125}),
+        (struct(a=DataType.timestamp("ns")), {"a": "9999-01-01T00:00:00Z"}),
+        (struct(a=DataType.duration("ns")), {"a": "P999999D"}),
+    ],
+)
+def test_what_does_not_fit_the_column_is_refused(dtype: DataType, answer: Any) -> None:
+    output = OutputFormat.of(dtype)
+    with pytest.raises(TypeMismatchError):
+        in_column(output, output.parse(json.dumps(answer)))
+
+
+def test_what_does_not_fit_the_column_fails_its_own_row(model_server: ModelServer) -> None:
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key="none")
+    model_server.change(answer=lambda request: json.dumps({"a": 2**64 if request.text == "odd" else 1}))
+    answers = ps.prompt(ps.col("q"), struct(a=DataType.uint64()), on_error="null")
+    found = ps.from_pydict({"q": ["fine", "odd", "good"]}).select(a=answers).collect()
+    assert found.to_pydict()["a"] == [{"a": 1}, None, {"a": 1}]
+    assert "expected struct" in found.errors().to_pydict()["message"][0]
 
 
 # --- what is refused when the plan is built ---------------------------------------------------------------------------
@@ -672,7 +680,7 @@ def test_classes_of_a_script_travel() -> None:
     model, typed_dict, data, many, colour, tree = cloudpickle.loads(written)
     red = '{"colour": "red"}'
     assert model.parse(red) == {"colour": "red"}
-    assert typed_dict.parse(red) == {"colour": "red", "other": None}
+    assert typed_dict.parse(red) == {"colour": "red"}
     assert data.parse(red) == {"colour": "red", "many": []}
     assert many.parse(f"[{red}]") == [{"colour": "red", "many": []}]
     assert colour.parse("red") == "red"

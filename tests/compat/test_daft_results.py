@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+import penstock as ps
 import penstock.compat.daft as daft
 from penstock.compat.daft import DataType, col
 from penstock.compat.daft.functions import count, to_list
@@ -34,6 +36,21 @@ def test_rows_are_counted_without_a_column() -> None:
     assert df.agg(count(col("x"), "null")).to_pydict() == {"x": [1]}
     with pytest.raises(ValueError, match="mode='all'"):
         count()
+
+
+def test_tensors_divide() -> None:
+    tensors = {"a": [np.array([[1, 2], [3, 4]]), None], "b": [np.array([[2, 4], [0, 8]])] * 2}
+    df = daft.from_pydict(tensors)
+    for name in ("float32", "int64", "uint8"):
+        dtype = DataType.tensor(name, (2, 2))
+        typed = df.select(col("a").cast(dtype), col("b").cast(dtype)).select((col("a") / col("b")).alias("r"))
+        assert typed.schema["r"].dtype == DataType.tensor("float64", (2, 2))
+        quotient, missing = typed.to_pydict()["r"]
+        assert (quotient.tolist(), missing) == ([[0.5, 0.5], [float("inf"), 0.5]], None)
+    halves = df.select((col("a") / 2).alias("r"), (col("a") / ps.lit(None)).alias("n")).to_pydict()
+    assert (halves["r"][0].tolist(), halves["n"]) == ([[0.5, 1.0], [1.5, 2.0]], [None, None])
+    vectors = daft.from_pydict({"e": [[1.0, 2.0]]}).select(col("e").cast(DataType.embedding("float32", 2)))
+    assert str(vectors.select(col("e") / col("e")).schema["e"].dtype) == "embedding[float64; 2]"
 
 
 def test_metrics_are_a_table_of_the_stages() -> None:

@@ -1,4 +1,4 @@
-"""A person pays for a run on the page, or copies the command that continues it."""
+"""A person retries, continues and pays for a run on the page, which asks once and says what it did."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.dashboard.test_live import check_access, ordered
 from tests.plain_server import change, counts, plain_server
 
 
-def test_the_job_of_a_command_line_says_how_to_retry_its_failed_rows(
+def test_failed_rows_are_retried_by_the_command_of_the_job(
     tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "test")
@@ -36,11 +36,11 @@ def test_the_job_of_a_command_line_says_how_to_retry_its_failed_rows(
         with served(out) as server:
             page.goto(server.url)
             expect(page.locator("#error-kinds")).to_contain_text("is not acceptable")
-            expect(page.locator("#program")).to_contain_text(
-                f"To run the 3 failed rows again, run penstock retry {out}."
-            )
+            page.get_by_role("button", name="Retry 3").click()
+            expect(page.get_by_role("dialog")).to_contain_text(f"--base-url {url}")
             check_access(page)
-            subprocess.run([sys.executable, "-m", "penstock", "retry", str(out)], check=True)
+            ordered(page, page.get_by_role("button", name="Start it").click)
+            expect(page.locator("#said")).to_contain_text("Started again as process")
             expect(page.get_by_text("No row has failed.")).to_be_visible()
             expect(page.locator("#query-state")).to_have_text("finished")
     assert ps.read_parquet(str(out)).where(ps.col("answer").is_null()).count_rows() == 0
@@ -82,6 +82,7 @@ def test_the_job_of_a_script_has_a_command_to_copy_and_no_button(
     with served(tmp_path / "out") as server:
         page.goto(server.url)
         expect(page.locator("#error-kinds")).to_contain_text("no answer")
+        expect(page.get_by_role("button", name="Retry 1")).to_have_count(0)
         expect(page.locator("#program")).to_contain_text('To run the 1 failed row again, start it with resume="errors"')
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         page.get_by_role("button", name="Copy the command").click()

@@ -15,8 +15,8 @@ from playwright.sync_api import Page, expect
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.process import LiveBoard
 from penstock.dashboard.server import DashboardServer
+from tests.dashboard.test_cluster import HIDDEN_TAB
 from tests.dashboard.test_live import check_access
-from tests.dashboard.test_notifications import HIDDEN_TAB
 
 SCRIPT = """
 import sys, time

@@ -1,4 +1,4 @@
-"""``penstock dashboard`` without arguments lists the jobs of the machine."""
+"""``penstock dashboard`` without arguments lists the jobs and the running queries of the machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.dashboard.test_job import run_job
 from tests.dashboard.test_live import check_access
 
 
-def test_the_jobs_of_the_machine(tmp_path: Path, page: Page) -> None:
-    """A failed job says why, and back leads to the list."""
+def test_jobs_and_queries_of_the_machine(tmp_path: Path, page: Page, dashboard: DashboardServer) -> None:
+    """A failed job says why, a query of a process leads to its own page, and back leads to the list."""
 
     @ps.func(use_process=False, version="1")
     def divide(x: int) -> int:
@@ -29,11 +29,14 @@ def test_the_jobs_of_the_machine(tmp_path: Path, page: Page) -> None:
         run_job(tmp_path / "good")
         with pytest.raises(ZeroDivisionError):
             ps.range(10).with_column("y", divide(ps.col("id"))).write_parquet(str(tmp_path / "bad"), resume=True)
+        with ps.config(dashboard=True):
+            ps.range(5).with_column("half", ps.col("id") / 2).collect()
     home = DashboardServer(HomeBoard(None))
     page.goto(home.url)
     jobs = page.locator("#jobs tbody tr")
     expect(jobs).to_have_count(2)
     expect(jobs.first).to_contain_text("ZeroDivisionError")
+    expect(page.locator("#queries tbody tr")).to_contain_text(["range(0, 5)"])
     check_access(page)
     page.get_by_role("link", name="good").click()
     expect(page.locator("#query-state")).to_have_text("finished")
@@ -42,6 +45,8 @@ def test_the_jobs_of_the_machine(tmp_path: Path, page: Page) -> None:
     expect(page.locator("#query-name")).to_have_text("good")
     page.go_back()
     expect(jobs).to_have_count(2)
+    page.locator("#queries a").click()
+    expect(page.locator("#query-name")).to_contain_text("range(0, 5)")
     home.close()
 
 

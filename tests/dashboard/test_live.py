@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 
 import penstock as ps
-from penstock.dashboard.live import LiveQuery
+from penstock.ai.client.limits.limiter import LimiterKey, limiter_for
+from penstock.dashboard.live import LiveQuery, Order
 from penstock.dashboard.server import DashboardServer
 from penstock.errors import QueryCancelledError
 from penstock.events.events import (
@@ -164,9 +166,24 @@ def test_the_usage_of_a_row(
     )
 
 
-def test_pause_and_resume(dashboard: DashboardServer, page: Page) -> None:
+def test_pause_limit_and_resume(dashboard: DashboardServer, page: Page) -> None:
     with Running(100_000) as running:  # more than the two tasks hold that run at the pause
         page.goto(dashboard.url)
+        most = page.get_by_label("Most tasks at once of udf halve")
+        expect(most).to_have_value("2")
+        most.fill("9")
+        most.press("Tab")
+        expect(most).to_have_value("2")  # there are no more workers
+        most.fill("1")
+        most.press("Tab")
+        expect(page.get_by_role("dialog")).to_contain_text("Let udf halve run at most 1 task at once, in place of 2?")
+        page.get_by_role("button", name="Leave it").click()
+        expect(most).to_have_value("2")
+        most.fill("1")
+        most.press("Tab")
+        ordered(page, page.get_by_role("button", name="Change it").click)
+        expect(page.locator("#said")).to_have_text("At most 1 at once from now on.")
+        expect(most).to_have_value("1")
         pause(page)
         expect(page.locator("#said")).to_have_text("The query pauses: calls in flight finish, none starts.")
         expect(page.locator("#query-state")).to_have_text(re.compile("^pausing, [12] tasks? running$"))
@@ -175,6 +192,8 @@ def test_pause_and_resume(dashboard: DashboardServer, page: Page) -> None:
         check_access(page)
         ordered(page, page.get_by_role("button", name="Resume").click)
         expect(page.locator("#query-state")).to_have_text("finished")
+    state = json.loads(ask(dashboard, "GET", "/api/state")[2])
+    assert [stage["limit"] for stage in state["query"]["stages"]] == [None, 1]
     status, _, body = ask(dashboard, "POST", "/api/control", body='{"query": 1, "action": "pause"}')
     assert status == 400
     assert "The query has ended, so nothing was changed." in body.decode()
@@ -231,6 +250,24 @@ def test_a_failed_call_counts_before_its_task_ends(dashboard: DashboardServer, p
         page.get_by_role("button", name="Stop", exact=True).click()
         page.get_by_role("button", name="Stop the query").click()
         thread.join()
+
+
+def test_the_limit_of_a_stage_that_calls_a_model_is_one_on_requests() -> None:
+    class Control:
+        def set_paused(self, is_paused: bool) -> None: ...
+        def num_under_way(self) -> tuple[int, int]:
+            return 0, 0
+
+        def cancel(self) -> None: ...
+        def limit_tasks(self, stage: int, max_running: int) -> None: ...
+
+    limiter = limiter_for(LimiterKey("provider", "http://127.0.0.1", "model"))
+    query = LiveQuery()
+    query.on_control(Control())
+    query.on_event(QueryStarted((StageInfo(0, "prompt", model=("provider", "model")),), 0.0))
+    query.follow(Order("limit", 0, 3))
+    assert limiter.state().limit == 3
+    assert query.snapshot()["stages"][0]["limit"] == 3
 
 
 def test_dollars_and_time_are_projected_as_on_the_terminal() -> None:

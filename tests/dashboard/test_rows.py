@@ -1,4 +1,4 @@
-"""Rows are sorted, filtered, counted and exported; what a person chose is in the address."""
+"""Rows are sorted, filtered, counted, exported and reviewed; what a person chose is in the address."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_selection_is_counted_and_exported(board: JobBoard) -> None:
     assert exported(rows, "csv").count(b"\n") == rows.num_rows + 1
 
 
-def test_a_person_reads_and_exports_rows(job: Path, page: Page) -> None:
+def test_a_person_reads_and_reviews_rows(job: Path, page: Page) -> None:
     with served(job) as server:
         page.goto(server.url)
         page.locator("#error-kinds a").click()
@@ -102,9 +102,13 @@ def test_a_person_reads_and_exports_rows(job: Path, page: Page) -> None:
         page.keyboard.press("ArrowRight")
         expect(page.locator("#row-body")).to_contain_text("row 42 has no answer")
         expect(page.get_by_role("button", name="Next row")).to_be_disabled()
+        page.get_by_role("button", name="Thumb down").click()
+        page.get_by_label("Note", exact=True).fill(MARKUP)
+        page.get_by_label("Note", exact=True).press("Tab")
+        expect(page.locator("#said")).to_contain_text("_reviews")
         check_access(page)
         page.reload()
-        expect(page.locator("#row-body")).to_contain_text("row 42 has no answer")
+        expect(page.get_by_label("Note", exact=True)).to_have_value(MARKUP)
         expect(page.locator("#rows-summary")).to_have_text("2 rows found among 300.")
         page.set_viewport_size({"width": 390, "height": 800})
         check_access(page)
@@ -132,6 +136,8 @@ def test_a_person_reads_and_exports_rows(job: Path, page: Page) -> None:
         page.go_back()
         expect(page.locator("#rows-summary")).to_have_text("1 to 25 of 300 rows, by answer.cost.")
         assert page.locator("[onerror]").count() == 0
+    kept = ps.read_json(f"{job}/_reviews/").to_pylist()
+    assert [(each["row"], each["thumb"], each["note"]) for each in kept] == [(42, -1, MARKUP)]
 
 
 def test_a_key_that_is_pressed_before_a_row_is_there_counts(job: Path, page: Page) -> None:
@@ -146,17 +152,24 @@ def test_a_key_that_is_pressed_before_a_row_is_there_counts(job: Path, page: Pag
         expect(page.locator("#row-body")).to_contain_text("row 42 has no answer")
 
 
-def test_two_runs_are_compared(job: Path, tmp_path: Path, page: Page) -> None:
+def test_two_runs_and_a_verdict(job: Path, tmp_path: Path, page: Page) -> None:
     write_rows(tmp_path / "other", " better")
     with served(job, tmp_path / "other") as server:
         page.goto(f"{server.url.replace('/#', '/?view=rows&different=1#')}")
         expect(page.locator("#compare-summary")).to_contain_text("of 300 rows differ")
         page.get_by_role("button", name="Open row 1", exact=False).first.click()
         expect(page.locator("#row-body ins")).to_contain_text(["better"])
+        page.get_by_role("button", name="Second is better").click()
+        expect(page.locator("#said")).to_contain_text("_reviews")
         check_access(page)
+    verdicts = [each for each in ps.read_json(f"{job}/_reviews/").to_pylist() if each["verdict"]]
+    assert [(each["id"], each["verdict"], each["other"]) for each in verdicts] == [
+        (1, "second", str(tmp_path / "other"))
+    ]
     compared = ps.compare(str(job), str(tmp_path / "other")).to_pydict()
     assert (compared["rows"], compared["failed"], compared["models"]) == ([NUM_ROWS] * 2, [2, 2], ["", ""])
-    assert compared["agreement"] == [1 - 3 / NUM_ROWS] * 2
+    assert (compared["agreement"][0], compared["wins"], compared["ties"]) == (1 - 3 / NUM_ROWS, [0, 1], [0, 0])
+    assert ps.compare(str(tmp_path / "other"), f"{job}/").to_pydict()["wins"] == [1, 0]  # the same verdicts
     with pytest.raises(InvalidArgumentError, match="by='answer' is no column"):
         ps.compare(str(job), str(tmp_path / "other"), by="answer")
 

@@ -92,6 +92,20 @@ def test_a_paused_query_starts_nothing_until_it_is_resumed() -> None:
     assert waits in ([10], [11])  # a second read may have been under way
 
 
+def test_a_stage_can_be_limited_to_fewer_tasks() -> None:
+    num_running = []
+
+    def limit_later(control: QueryControl) -> None:
+        num_running.append(remote.pool.num_submitted - remote.num_bundles + 1)
+        if remote.num_bundles == 25:
+            control.limit_tasks(0, 1)
+
+    remote = Remote(limit_later)
+    assert run_reads(remote) == 50
+    assert max(num_running[:25]) == 2
+    assert set(num_running[26:]) == {1}
+
+
 def test_a_query_can_be_cancelled() -> None:
     numbers = ps.range(1_000_000).map_batches(lambda batch: batch, batch_size=10)
     with pytest.raises(QueryCancelledError):

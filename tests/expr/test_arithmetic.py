@@ -10,6 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -262,7 +263,15 @@ def test_shifts() -> None:
         resolved(a << 1, a=[1.5])
 
 
-def test_tensors_have_no_arithmetic() -> None:
+def test_tensors_and_embeddings() -> None:
+    tensors = to_arrow_array(
+        [np.ones((2, 2)), None, np.full((2, 2), 3.0)], DataType.tensor("float64", (2, 2)), what="a"
+    )
+    found = evaluate(a + b, a=tensors, b=[1, 2, None])
+    assert (found[0].tolist(), found[1:]) == ([[2.0, 2.0], [2.0, 2.0]], [None, None])
+    assert evaluate(np.eye(2) * a, a=tensors.slice(2))[0].tolist() == [[3.0, 0.0], [0.0, 3.0]]
     vectors = to_arrow_array([[1, 2]], DataType.embedding("float32", 2), what="a")
-    with pytest.raises(TypeMismatchError, match=r"cannot add embedding.*in a function of ps\.func\.batch"):
-        resolved(a + b, a=vectors, b=vectors)
+    assert evaluate(a - a, a=vectors)[0].tolist() == [0.0, 0.0]
+    assert resolved(a * a, a=vectors) == DataType.embedding("float32", 2)
+    with pytest.raises(TypeMismatchError, match="cannot add tensor"):
+        resolved(a + b, a=tensors.slice(2), b=vectors)

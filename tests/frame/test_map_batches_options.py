@@ -113,7 +113,7 @@ def test_all_options_at_once() -> None:
         "ray_options": {"max_restarts": 0},
     }
     known = set(inspect.signature(ps.DataFrame.map_batches).parameters) - {"self", "fn"}
-    assert known - set(options) == {"concurrency"}  # which goes without compute
+    assert known - set(options) == {"concurrency", "cache"}  # of which one goes without compute, one needs a place
     df = ps.range(4).map_batches(Scale, **options)
     assert df.to_pydict() == {"y": [1, 101, 401, 901]}
     assert df.errors().count_rows() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,21 @@ def test_groups_that_give_null_or_nothing() -> None:
     got = ps.range(80).groupby("id").map_groups(some).to_pydict()
     assert got == {"v": [None] * 20 + list(range(41, 80, 2))}
     assert ps.range(0).groupby("id").map_groups(some).to_pydict() == {}
+
+
+def test_cached_groups_are_computed_once(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+
+    def noted(group: Batch) -> Batch:
+        with calls.open("a") as file:
+            file.write("x")
+        return total(group)
+
+    with ps.config(cache_dir=str(tmp_path / "cache")):
+        for _ in range(2):
+            got = ps.from_pydict(ROWS).groupby("k").map_groups(noted, cache=True).to_pydict()
+            assert got["total"] == [4, 2, 9]
+    assert calls.read_text() == "xxx"
 
 
 def test_unknown_options_are_refused() -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.errors import ComputeError, TypeMismatchError
+import penstock as ps
+from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.types import DataType, Series
 
 D = DataType
@@ -20,7 +21,7 @@ def test_a_series_is_a_named_column() -> None:
     assert (series[0], series[-1], series[1]) == (1, 3, None)
     assert list(series) == series.to_pylist() == [1, None, 3]
     assert series.rename("y").name == "y"
-    assert series[1:].to_pylist() == [None, 3]
+    assert series.slice(1, 3).to_pylist() == series[1:].to_pylist() == [None, 3]
     assert series.cast("float32").dtype == D.float32()
     assert repr(series) == "Series('x', int64, 3 rows: [1, None, 3])"
     assert repr(Series.from_pylist(list(range(9)))).endswith("7, ...])")
@@ -113,9 +114,33 @@ def test_torch_owns_its_memory_and_does_not_warn() -> None:
         Series.from_pylist(["a"], name="s").to_torch()
 
 
-def test_a_series_has_no_functions_of_its_own() -> None:
-    series = Series.from_pylist([1, 2])
-    with pytest.raises(AttributeError, match=r"no attribute 'upper'; use to_arrow\(\) with pyarrow.compute"):
-        series.upper()
-    with pytest.raises(TypeError, match="A Series has no operators"):
-        series == 1  # noqa: B015
+def test_functions_of_expressions_are_methods() -> None:
+    numbers, others = Series.from_pylist([1, None, 3], name="x"), Series.from_pylist([2, 2, 2])
+    words = Series.from_pylist(["Ab", "c", None])
+    found = {
+        "add": numbers + others, "reflected": 2 * numbers, "constant": numbers + Series.from_pylist([10]),
+        "compare": numbers > others, "filter": numbers.filter(numbers > 1), "choose": (numbers > 2).if_else(1, others),
+        "method": words.upper(), "namespace": words.str.contains("b"), "fill": numbers.fill_null(0),
+        "list": Series.from_pylist([[1, 2], []]).list.length(), "sum": numbers.sum(), "count": numbers.count(),
+        "sort": numbers.sort(descending=True), "argsort": numbers.argsort(), "empty": words[:0].lower(),
+    }  # fmt: skip
+    assert {name: series.to_pylist() for name, series in found.items()} == {
+        "add": [3, None, 5], "reflected": [2, None, 6], "constant": [11, None, 13], "compare": [False, None, True],
+        "filter": [3], "choose": [2, 2, 1], "method": ["AB", "C", None], "namespace": [True, False, None],
+        "fill": [1, 0, 3], "list": [2, 0], "sum": [4], "count": [2], "sort": [None, 3, 1], "argsort": [0, 2, 1],
+        "empty": [],
+    }  # fmt: skip
+    assert found["add"].name == "x"
+    assert Series.concat([numbers, others]).to_pylist() == [1, None, 3, 2, 2, 2]
+    with pytest.raises(AttributeError, match=r"Series has no method 'uper'\. Did you mean 'upper'"):
+        words.uper()
+    with pytest.raises(InvalidArgumentError, match="add: a Series has 3 rows, another 2"):
+        numbers + others[:2]
+    with pytest.raises(InvalidArgumentError, match="download needs a query"):
+        words.download()
+
+
+def test_the_standard_deviation_is_that_of_expressions() -> None:
+    values = [1, 2, 4]
+    expected = ps.from_pydict({"x": values}).agg(ps.col("x").stddev()).to_pydict()["x"]
+    assert Series.from_pylist(values).stddev().to_pylist() == pytest.approx(expected)

@@ -258,6 +258,66 @@ def test_methods_are_known_by_class_and_arguments(log: Path) -> None:
     assert calls(log) == ["1", "2", "3", "kept1", "kept2", "kept3"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("verb", ["map", "flat_map", "filter", "map_batches"])
+def test_verbs_of_rows_and_batches(verb: str, is_async: bool, log: Path) -> None:
+    def work(given: Any) -> Any:
+        note(log, "call")
+        match verb:
+            case "map":
+                return {"y": given["x"] * 2, "a": np.ones(2)}
+            case "flat_map":
+                return ({"y": given["x"]} for _ in range(given["x"]))
+            case "filter":
+                return given["x"] > 1
+            case _:
+                return {"y": given["x"] * 2}
+
+    async def work_async(given: Any) -> Any:
+        return work(given)
+
+    def run(values: list[int]) -> str:
+        df = ps.from_pydict({"x": values})
+        return repr(getattr(df, verb)(work_async if is_async else work, cache=True).to_pydict())
+
+    first = run([1, 2, 3])
+    num_calls = len(calls(log))
+    assert num_calls == (1 if verb == "map_batches" else 3)
+    assert run([1, 2, 3]) == first
+    assert calls(log) == []
+    run([1, 2, 4])
+    assert len(calls(log)) == 1
+
+
+def test_generators_of_batches(log: Path) -> None:
+    def halves(batch: Any) -> Iterator[Any]:
+        note(log, "call")
+        for part in np.array_split(batch["id"], 2):
+            yield {"x": part}
+
+    df = ps.range(5).map_batches(halves, cache=True, batch_size=5)
+    assert df.to_pydict() == df.to_pydict() == {"x": [0, 1, 2, 3, 4]}
+    assert calls(log) == ["call"]
+
+
+def test_rows_that_a_verb_fails_on_are_not_kept(log: Path) -> None:
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        note(log, row["x"])
+        return {"y": 6 // row["x"]}
+
+    df = ps.from_pydict({"x": [0, 1, 2]}).map(check, cache=True, on_error="ignore")
+    assert df.to_pydict() == df.to_pydict() == {"y": [6, 3]}
+    assert calls(log) == ["0", "0", "1", "2"]
+
+
+def test_column_names_count_where_a_function_sees_them(log: Path) -> None:
+    def swap(row: dict[str, Any]) -> dict[str, Any]:
+        return {"names": ",".join(row)}
+
+    frames = [ps.from_pydict({name: [1]}).map(swap, cache=True) for name in "ab"]
+    assert [df.to_pydict() for df in frames] == [{"names": ["a"]}, {"names": ["b"]}]
+
+
 def test_worker_processes_keep_too(log: Path) -> None:
     for options in ({}, {"use_process": True}):
         assert column(doubled(log, **options)(X)) == [2, 4, 6]
@@ -267,6 +327,8 @@ def test_worker_processes_keep_too(log: Path) -> None:
 def test_every_runner_keeps(log: Path, runner: str) -> None:
     for _ in range(2):
         assert column(doubled(log)(X)) == [2, 4, 6]
+        df = ps.from_pydict({"x": [1, 2]}).map_batches(lambda batch: {"y": batch["x"] + 1}, cache=True)
+        assert df.to_pydict() == {"y": [2, 3]}
     assert calls(log) == ["1", "2", "3"]
 
 
@@ -279,10 +341,12 @@ def test_a_job_keeps_in_its_own_ledger(tmp_path: Path) -> None:
     assert calls(log) == ["1", "2", "3"]
 
 
-def test_without_a_place_nothing_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["func", "map_batches"])
+def test_without_a_place_nothing_runs(verb: str, tmp_path: Path) -> None:
     log = tmp_path / "calls.txt"
     log.touch()
-    df = ps.from_pydict({"x": [1]}).select(doubled(log)(X))
+    df = ps.from_pydict({"x": [1]})
+    df = df.select(doubled(log)(X)) if verb == "func" else df.map_batches(lambda batch: note(log, 1), cache=True)
     with pytest.raises(InvalidArgumentError, match=r"has cache=True.*cache_dir=.*resume=True"):
         df.collect()
     assert calls(log) == []
@@ -292,11 +356,8 @@ def test_without_a_place_nothing_runs(tmp_path: Path) -> None:
 def test_what_is_neither_true_nor_false_is_refused(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="cache must be True or False"):
         ps.func(cache=value, return_dtype=ps.DataType.int64())(lambda x: x)
-
-
-def test_verbs_name_the_way_around() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"map has no option 'cache'. Use a function of ps.func"):
-        ps.range(1).map(lambda row: row, cache=True)
+    with pytest.raises(InvalidArgumentError, match="cache must be True or False"):
+        ps.range(1).map(lambda row: row, cache=value)
 
 
 @pytest.mark.one_machine
@@ -377,12 +438,11 @@ FACTORS = {"x": 2}
 def test_a_global_that_changed_is_computed_again(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(log)
 
-    @ps.func(cache=True)
-    def scaled(x: int) -> int:
-        note(Path(path), x)
-        return x * FACTORS["x"]
+    def scaled(row: dict[str, Any]) -> dict[str, Any]:
+        note(Path(path), row["x"])
+        return {"y": row["x"] * FACTORS["x"]}
 
-    frame = ps.from_pydict({"x": [1, 2]}).select(scaled(X).alias("y"))
+    frame = ps.from_pydict({"x": [1, 2]}).map(scaled, cache=True)
     for _ in range(2):
         assert frame.to_pydict()["y"] == [2, 4]
     assert calls(log) == ["1", "2"]

@@ -10,7 +10,6 @@ from penstock.ai.decisions.decide_column import decide_column
 from penstock.ai.decisions.decided_labels import is_decided
 from penstock.ai.decisions.questions import yes_no
 from penstock.ai.dialogue import PromptSettings
-from penstock.ai.local.serving.provider import SglangProvider
 from penstock.ai.model_columns import prompt_column, resolve_call
 from penstock.ai.provider import Prompting, Provider
 from penstock.ai.structured.return_formats import OutputFormat
@@ -74,8 +73,7 @@ class StatementModel:
         So a language model may reason first. A model on this machine decides, because that needs no generated text.
         """
         provider, name = self.provider, self.name or self.provider.default_models.get("decide")
-        is_local = provider.has_workers or isinstance(provider, SglangProvider)
-        if "wire" in self.options or is_local or is_decided("decide", provider, name):
+        if "wire" in self.options or provider.has_workers or is_decided("decide", provider, name):
             return self.decision(statement)["value"]
         call = resolve_call(Prompting, self.name, provider, self.options, {})
         instructions = f"{statement.question}\nAnswer yes or no."

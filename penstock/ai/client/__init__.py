@@ -12,7 +12,7 @@
 ``providers.remote_model`` puts the layers together. Read them from inside out:
 
 api_call         ``ApiCall``, ``Endpoint``, and the interface of a layer
-sent_calls       one attempt, by ``http_client``: http_request, connections, addresses, deadline, server_errors
+sent_calls       one attempt, by ``http_client``: http_request, connections, addresses, server_errors
 billed_calls     pays from ``cost.budget``
 retried_calls    repeats attempts: ``failed_attempts`` decides whether a failure is the row's or the server's,
                  ``server_check`` sends one probe for all calls, ``crash_search`` finds a call that crashes the server

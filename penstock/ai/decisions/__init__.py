@@ -7,7 +7,6 @@ decision_wire        the interface of a service for decisions
 
 openai_decisions     OpenAI's ``/v1/decisions``
 system_one           ``/v1/systemone`` of TypeSafe, Upstage, LiteLLM, OpenRouter; Perplexity has it at another path
-sglang_decisions     SGLang's ``/v1/decisions``, which has other fields than OpenAI's
 labels               a language model as a judge: a prompt for each question, and labels of one token
 composed_decider     several calls for the questions of one row: a judge, or a service that limits their number
 remote_decider       choose one of these for a server

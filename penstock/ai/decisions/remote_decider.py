@@ -9,7 +9,6 @@ from penstock.ai.decisions.composed_decider import RemoteDecider
 from penstock.ai.decisions.decision_wire import DecisionWire
 from penstock.ai.decisions.labels import judge_prompt
 from penstock.ai.decisions.openai_decisions import MODELS, OpenAIDecisionWire
-from penstock.ai.decisions.sglang_decisions import SglangDecisionWire
 from penstock.ai.decisions.system_one import SystemOneWire
 from penstock.ai.provider import Deciding, Prompter
 from penstock.ai.providers.chat_completions import ChatWire
@@ -19,11 +18,7 @@ from penstock.errors import InvalidArgumentError, check_choice
 if TYPE_CHECKING:
     from penstock.ai.client.batch.batch_service import BatchService
 
-WIRES: dict[str, type[DecisionWire]] = {
-    "openai": OpenAIDecisionWire,
-    "systemone": SystemOneWire,
-    "sglang": SglangDecisionWire,
-}
+WIRES: dict[str, type[DecisionWire]] = {"openai": OpenAIDecisionWire, "systemone": SystemOneWire}
 
 
 def remote_decider(task: Deciding, model: str, endpoint: Endpoint, default: str, batches: BatchService) -> Prompter:

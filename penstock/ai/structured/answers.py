@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from penstock.ai.lenient_json import parse_json
-from penstock.ai.structured.plain_values import Reader, shown
+from penstock.ai.structured.plain_values import plain, shown
 from penstock.errors import InvalidAnswerError
 
 _FENCE = re.compile(r"```[a-zA-Z]*\s*\n(.*?)\n?\s*```", re.DOTALL)
@@ -23,17 +23,16 @@ _MAX_PROBLEMS = 5
 class AnswerReader:
     """Converts the text of an answer to a plain value.
 
-    ``validator`` is a pydantic validator and ``read`` makes its result plain. ``optional`` names the optional
-    properties. ``wrap`` puts a bare value into the missing object, or returns None.
+    ``validator`` is a pydantic validator. ``optional`` names the optional properties. ``wrap`` puts a bare value into
+    the missing object, or returns None.
     """
 
     def __init__(
-        self, validator: Any, read: Reader, optional: frozenset[str], wrap: Callable[[str], str | None] | None = None
+        self, validator: Any, optional: frozenset[str], wrap: Callable[[str], str | None] | None = None
     ) -> None:
         from pydantic_core import ValidationError
 
         self._validate = validator.validate_json
-        self._read = read
         self._optional = optional
         self._wrap = wrap
         self._invalid = ValidationError
@@ -41,7 +40,7 @@ class AnswerReader:
     def __call__(self, text: str) -> Any:
         """Return the plain value of an answer, or raise InvalidAnswerError."""
         try:
-            return self._read(self._validate(text))
+            return plain(self._validate(text))
         except self._invalid as exc:
             return self._repaired(text, exc)
 
@@ -68,7 +67,7 @@ class AnswerReader:
     def _try(self, text: str) -> tuple[Any, Any]:
         """Return the plain value of a JSON text and None, or None and the validation error."""
         try:
-            return self._read(self._validate(text)), None
+            return plain(self._validate(text)), None
         except self._invalid as exc:
             return None, exc
 

@@ -20,7 +20,6 @@ from penstock.ai.structured.json_schemas import (
     schema_of_dtype,
     wrapped,
 )
-from penstock.ai.structured.plain_values import plain_reader
 from penstock.ai.structured.strict import optional_properties, strict
 from penstock.errors import InvalidArgumentError
 from penstock.types import DataType
@@ -63,6 +62,14 @@ class OutputFormat:
             raise InvalidArgumentError(f"return_format takes {_TAKES}; got {return_format!r}")
         return _of_hint(return_format)
 
+    @property
+    def value_schema(self) -> dict[str, Any]:
+        """The JSON schema of one value."""
+        if not self.is_wrapped:
+            return self.schema
+        definitions = {name: part for name, part in self.schema.items() if name == "$defs"}
+        return {**definitions, **self.schema["properties"][VALUE]}
+
     def strict_schema(self) -> dict[str, Any] | None:
         """Return the schema for OpenAI's strict mode, or None if strict mode cannot express it.
 
@@ -77,19 +84,17 @@ class OutputFormat:
         return {"name": self.name, "schema": strict_schema or self.schema, "strict": strict_schema is not None}
 
     def parse(self, text: str) -> Any:
-        """Return an answer as a plain value of ``dtype``, or raise InvalidAnswerError with a message for the model.
+        """Return an answer as a plain value, or raise InvalidAnswerError with a message for the model.
 
         The answer may be in a code fence or surrounded by prose, and may have extra fields.
         """
-        return self._reader(text)
+        value = self._reader(text)
+        return value[VALUE] if self.is_wrapped else value
 
     @functools.cached_property
     def _reader(self) -> AnswerReader:
         optional = frozenset(optional_properties(self.schema))
-        if not self.is_wrapped:
-            return AnswerReader(_validator(self), plain_reader(self.dtype), optional)
-        read = plain_reader(DataType.struct({VALUE: self.dtype}))
-        return AnswerReader(_validator(self), lambda value: read(value)[VALUE], optional, self._wrap)
+        return AnswerReader(_validator(self), optional, self._wrap if self.is_wrapped else None)
 
     def _wrap(self, text: str) -> str | None:
         """Put a bare value into the object that the schema asks for."""

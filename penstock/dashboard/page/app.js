@@ -129,7 +129,7 @@ function Query({ state, view }) {
   }
   return html`<section id=${view} aria-label=${view === "rows" ? "Rows" : "Run"}>
     <${Headline} query=${query} state=${state} isSmall=${view === "rows"} />
-    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} last=${page.lastRows} />` : html`<${Run} query=${query} theme=${theme()} />`}
+    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} confirm=${confirm} last=${page.lastRows} />` : html`<${Run} query=${query} control=${control} confirm=${confirm} theme=${theme()} output=${state.output} />`}
   </section>`;
 }
 
@@ -146,8 +146,10 @@ function Headline({ query, state, isSmall }) {
         ${state.queries.length > 1 && html`<label>Query <select id="queries" value=${chosen("query")} onChange=${(event) => go(address({ query: event.target.value, row: null, first: null }))}>
           <option value="">the latest</option>${state.queries.map((each) => html`<option value=${each.id}>${`${each.id}. ${shortened(each.name, 60)} (${each.state})`}</option>`)}</select></label>`}
         ${query.can_control && !isLost && html`<${Actions} query=${query} />`}
+        ${state.can_try_input && isOver(query) && query.state !== "finished" && !isLost && html`<a class="button" href=${address({ view: "rows", try: "input" }, true)} onClick=${follow}>Try 20 rows first</a>`}
+        ${state.command && isOver(query) && !isLost && html`<${Again} query=${query} command=${state.command} />`}
       </div></div>
-    ${!isSmall && !isLost && state.program && isOver(query) && (query.state !== "finished" || query.num_failed > 0) && html`<${Program} query=${query} state=${state} />`}
+    ${!isSmall && !state.command && state.program && isOver(query) && (query.state !== "finished" || query.num_failed > 0) && html`<${Program} query=${query} program=${state.program} />`}
     ${query.can_control && query.order_interval_s > 1 && html`<p class="sub">The run looks for orders every ${query.order_interval_s} seconds.</p>`}
     <p id="query-error" class="failure" role="alert" hidden=${!query.error}>${query.error}</p>`;
 }
@@ -169,14 +171,20 @@ async function notify() {
   say(allowed === "granted" ? "The browser tells you when the query ends." : "The browser shows no notifications.");
 }
 
-// The page starts no program: a script may do more than the job.
-function Program({ query, state: { command, program, runs } }) {
-  const quoted = (path) => (/^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`), again = query.state === "finished" ? `penstock retry ${quoted(runs[0])}` : command;
-  const line = `cd ${quoted(program.folder)} && ${command ? again : program.command}`;
-  const copy = async () => say(await navigator.clipboard.writeText(line).then(() => "The command is copied.", () => "The browser allows no copy."));
-  return html`<p id="program" class="sub">${query.state !== "finished" && `To continue, start the ${command ? "command" : "program"} again that began the job. `}
-    ${query.num_failed > 0 && html`To run the ${counted(query.num_failed, "failed row")} again, ${command ? html`run <code>penstock retry ${quoted(runs[0])}</code>` : html`start it with <code>resume="errors"</code> in its write`}. `}
-    <code>${line}</code> <button type="button" class="quiet" onClick=${copy}>Copy the command</button></p>`;
+// The command line that began a job can run again; what it has done stays.
+function Again({ query, command }) {
+  const ask = (action, text) => confirm({ text, detail: command, no: "No", yes: "Start it", act: () => control({ action }) });
+  return html`${query.state !== "finished" && html`<button type="button" onClick=${() => ask("continue", "Continue the job with the command that began it? Finished rows and answers are kept.")}>Continue</button>`}
+    ${query.num_failed > 0 && html`<button type="button" onClick=${() => ask("retry", `Run the ${query.num_failed} failed rows again with the command that began the job? The new results replace the old ones.`)}>Retry ${query.num_failed}</button>`}`;
+}
+
+// A script may do more than the job, so the page does not start it.
+function Program({ query, program }) {
+  const command = `cd ${/^[\w./-]+$/.test(program.folder) ? program.folder : `'${program.folder.replaceAll("'", "'\\''")}'`} && ${program.command}`;
+  const copy = async () => say(await navigator.clipboard.writeText(command).then(() => "The command is copied.", () => "The browser allows no copy."));
+  return html`<p id="program" class="sub">${query.state !== "finished" && "To continue, start the program again that began the job. "}
+    ${query.num_failed > 0 && html`To run the ${counted(query.num_failed, "failed row")} again, start it with <code>resume="errors"</code> in its write. `}
+    <code>${command}</code> <button type="button" class="quiet" onClick=${copy}>Copy the command</button></p>`;
 }
 
 function Question() {
@@ -187,7 +195,7 @@ function Question() {
   }, [question]);
   const answer = (isYes) => { const value = input.current?.value; confirm(null); if (isYes) question.act(value); };
   return html`<dialog id="confirm" ref=${dialog} aria-labelledby="confirm-text" onClose=${() => { if (page.question) confirm(null); }}>
-    ${question && html`<p id="confirm-text">${question.text}</p>
+    ${question && html`<p id="confirm-text">${question.text}</p>${question.detail && html`<pre>${question.detail}</pre>`}
       ${question.value !== undefined && html`<input ref=${input} type="number" min="0" step="any" defaultValue=${question.value} aria-labelledby="confirm-text" />`}
       <div class="actions"><button type="button" onClick=${() => answer(false)}>${question.no}</button><button type="button" class="danger" onClick=${() => answer(true)}>${question.yes}</button></div>`}
   </dialog>`;

@@ -1,4 +1,4 @@
-// The jobs of the machine or of a folder, or the queries of a process.
+// The jobs and running queries of the machine or of a folder.
 import { html, useEffect, useState } from "./vendor/preact.js";
 import { address, chosen, follow, go, isGone, news } from "./server.js";
 import { age, baseName, count, dollars, isOver, percent, roughly, seconds } from "./text.js";
@@ -22,17 +22,17 @@ export function Home() {
   if (home === null) return html`<p class="empty">${problem || "Reading …"}</p>`;
   const search = chosen("find").toLowerCase(), jobs = (home.jobs ?? []).filter((job) => JSON.stringify([job.root, job.models, job.state]).toLowerCase().includes(search));
   const toggle = (root) => setPicked(picked.includes(root) ? picked.filter((each) => each !== root) : [...picked, root].slice(-2));
-  return html`<section id="home" aria-label="Home">
-    <div class="headline"><h1>${home.folder ? `Jobs in ${home.folder}` : home.jobs ? "Jobs" : "Queries"}</h1>
+  return html`<section id="home" aria-label="Jobs and queries">
+    <div class="headline"><h1>${home.folder ? `Jobs in ${home.folder}` : "Jobs and queries"}</h1>
       <div class="actions">
         <label>Find <input type="search" id="find" value=${chosen("find")} onInput=${(event) => go(address({ find: event.target.value }), true)} /></label>
         <button type="button" disabled=${picked.length !== 2} onClick=${() => go(`?${new URLSearchParams({ job: picked[0], other: picked[1], view: "rows" })}`)}>Compare two</button>
       </div></div>
     ${problem && html`<p class="notice" role="status">${problem}</p>`}
-    ${home.queries.length > 0 && html`<${Lines} id="queries" title="Queries" lines=${home.queries} />`}
+    ${home.queries.length > 0 && html`<${Lines} id="queries" title="Queries of processes" lines=${home.queries} />`}
     ${jobs.length > 0 ? html`<${Lines} id="jobs" title="Jobs" lines=${jobs} picked=${picked} toggle=${toggle} />`
-      : !home.queries.length && html`<div class="card waiting"><p><strong>${search ? "No job has this name." : "There is no job here yet."}</strong></p>
-        <p>A write with --resume, or resume=True in Python, is a job.</p></div>`}
+      : html`<div class="card waiting"><p><strong>${search ? "No job has this name." : "There is no job here yet."}</strong></p>
+        <p>A write with --resume, or resume=True in Python, is a job. A query of a process that runs with dashboard=True is listed too.</p></div>`}
   </section>`;
 }
 
@@ -41,18 +41,19 @@ function Lines({ id, title, lines, picked, toggle }) {
     <div class="scroll" role="group" aria-label=${title} tabindex="0"><table id=${id} class="stacked">
       <thead><tr><th scope="col">Name</th><th scope="col">State</th><th scope="col">Started</th><th scope="col" class="n">Took</th>
         <th scope="col">Model</th><th scope="col" class="n">Rows</th><th scope="col" class="n">Failed</th><th scope="col" class="n">Cost</th></tr></thead>
-      <tbody>${lines.map((line) => html`<${Line} key=${line.root ?? line.id} line=${line} picked=${picked} toggle=${toggle} />`)}</tbody>
+      <tbody>${lines.map((line) => html`<${Line} key=${line.root ?? line.link ?? line.id} line=${line} picked=${picked} toggle=${toggle} />`)}</tbody>
     </table></div></section>`;
 }
 
 function Line({ line, picked, toggle }) {
-  const href = (line.root ? `?${new URLSearchParams({ job: line.root })}` : address({ query: line.id, view: null }));
+  const href = line.link ?? (line.root ? `?${new URLSearchParams({ job: line.root })}` : address({ query: line.id, view: null }));
+  const open = line.link ? {} : { onClick: follow };
   const took = line.elapsed_s ? seconds(line.elapsed_s) + (line.left_s ? `, ${roughly(line.left_s)} left` : "") : "–";
   return html`<tr>
     <th scope="row">
       ${toggle && html`<input type="checkbox" aria-label="Compare ${line.root}" checked=${picked.includes(line.root)} onChange=${() => toggle(line.root)} /> `}
-      <a href=${href} onClick=${follow}>${line.root ? baseName(line.root) : line.name}</a>
-      <span class="calls">${line.root ?? ""}</span>
+      <a href=${href} ...${open}>${line.root ? baseName(line.root) : line.name}</a>
+      <span class="calls">${line.root ?? line.program}</span>
       ${line.error && html`<span class="calls bad-text">${line.error.slice(0, 300)}</span>`}
       ${line.command && line.state !== "finished" && isOver(line) && html`<span class="calls">continue: <code>${line.command}</code></span>`}
     </th>

@@ -1,14 +1,14 @@
 // One row with all its text, beside the table.
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { own, plainValue, Usage, WholeCell } from "./cells.js";
-import { address, ask, chosen, go, isGone, token } from "./server.js";
+import { address, ask, chosen, chosenOf, go, isGone, RUN, token } from "./server.js";
 import { baseName, placeText } from "./text.js";
 import { cellDiffers, rowsQuery } from "./rows.js";
 import { Differences } from "./words.js";
 
 const VIEWS = ["", "markdown", "json"];
 
-export function RowPanel({ number, table, runs, close, say }) {
+export function RowPanel({ number, table, runs, close, say, onReview }) {
   const [page, setPage] = useState(null), [problem, setProblem] = useState(""), title = useRef(null), pressed = useRef("");
   const view = VIEWS.includes(chosen("view_as")) ? chosen("view_as") : "", wanted = String(rowsQuery({ first: number, alone: 1 }));
   useEffect(() => {
@@ -59,6 +59,7 @@ export function RowPanel({ number, table, runs, close, say }) {
       ${row && view === "json" && html`<pre>${asJson()}</pre>`}
       ${row && view !== "json" && parts(row, page, runs, view)}
     </div>
+    ${row && page.can_review && html`<${Review} key=${number} number=${number} review=${row.review} isCompared=${runs.length > 1} say=${say} onReview=${onReview} />`}
   </aside>`;
 }
 
@@ -84,4 +85,22 @@ function parts(row, page, runs, view) {
   });
   if (runs.length > 1 && !row.other) found.push(html`<p class="empty">${runs[1]} has no such row.</p>`);
   return found;
+}
+
+function Review({ number, review, isCompared, say, onReview }) {
+  const [now, setNow] = useState({ thumb: 0, note: "", verdict: "", ...review });
+  const save = async (changes) => {
+    const next = { ...now, ...changes };
+    setNow(next);
+    try { say((await ask("api/review", { ...chosenOf(RUN), number, thumb: next.thumb, note: next.note, verdict: next.verdict })).done); onReview(); } catch (error) { say(error.message); }
+  };
+  const toggle = (name, value, empty) => save({ [name]: now[name] === value ? empty : value });
+  return html`<div class="review"><h3>Your notes</h3>
+    <div class="actions">
+      <button type="button" aria-label="Thumb up" aria-pressed=${now.thumb === 1} onClick=${() => toggle("thumb", 1, 0)}>▲</button>
+      <button type="button" aria-label="Thumb down" aria-pressed=${now.thumb === -1} onClick=${() => toggle("thumb", -1, 0)}>▼</button>
+      ${isCompared && [["first", "First is better"], ["second", "Second is better"], ["tie", "Equally good"]].map(([verdict, text]) =>
+        html`<button type="button" aria-pressed=${now.verdict === verdict} onClick=${() => toggle("verdict", verdict, "")}>${text}</button>`)}
+    </div>
+    <label>Note <textarea rows="2" value=${now.note} onInput=${(event) => setNow({ ...now, note: event.target.value })} onChange=${(event) => save({ note: event.target.value })}></textarea></label></div>`;
 }

@@ -6,6 +6,7 @@ import { Compare } from "./compare.js";
 import { address, ask, chosen, chosenOf, fetched, follow, go, isGone, news, RUN } from "./server.js";
 import { baseName, count, counted, isOver, placeText, placeTitle, shortened } from "./text.js";
 import { Shapes } from "./shapes.js";
+import { picked, togglePick, Trial } from "./trial.js";
 
 const POLL_MS = 500, LATEST_MS = 10_000, TYPING_MS = 250, PAGE_ROWS = 25;
 const FILTERS = ["search", "status", "error", "where", "sort", "desc", "different", "key"];
@@ -18,7 +19,7 @@ const hidden = () => { try { return JSON.parse(chosen("hide") || "[]"); } catch 
 export const filtered = (changes) => address({ first: null, row: null, ...changes });
 export const withCondition = (...added) => filtered({ where: JSON.stringify([...conditions().filter((each) => !added.some((one) => one[0] === each[0] && one[1] === each[1])), ...added]) });
 
-export function Rows({ query, runs, compared, tick, say, last }) {
+export function Rows({ query, runs, compared, tick, say, confirm, last }) {
   const [page, setPage] = useState(last), [problem, setProblem] = useState(""), [isReading, setReading] = useState(false);
   const table = useRef(null), asked = useRef(0), state = useRef(""), loadedAt = useRef(0), open = chosen("row");
   const wanted = String(rowsQuery());
@@ -65,8 +66,9 @@ export function Rows({ query, runs, compared, tick, say, last }) {
   };
   // All that a person chooses is in the address.
   const rows = useMemo(() => html`<${Table} page=${page} runs=${runs} holder=${table} open=${open} />`, [page, location.search]);
-  return html`<div class="headline rows-title"><h1>Rows</h1></div>
+  return html`<div class="headline rows-title"><h1>Rows</h1>${page?.can_try && !chosen("try") && html`<button type="button" onClick=${() => go(address({ try: "rows" }))}>Try a prompt</button>`}</div>
     ${compared.length > 1 && html`<${Compare} runs=${runs} compared=${compared} />`}
+    ${chosen("try") && html`<${Trial} page=${page} confirm=${confirm} />`}
     <${Filters} page=${page} runs=${runs} say=${say} />
     <p id="rows-summary" class="sub" role="status">${isReading && !page?.is_recent ? "Reading …" : problem === "gone" ? goneText(page) : problem || (page ? summary(page, query, runs) : "Reading …")}</p>
     ${chosen("shapes") && html`<${Shapes} />`}
@@ -78,7 +80,7 @@ export function Rows({ query, runs, compared, tick, say, last }) {
           <button type="button" disabled=${!page || page.next === null} onClick=${() => go(address({ first: page.next }))}>Next</button>
         </div>
       </div>
-      ${open && html`<${RowPanel} number=${Number(open)} table=${page} runs=${runs} close=${close} say=${say} />`}
+      ${open && html`<${RowPanel} number=${Number(open)} table=${page} runs=${runs} close=${close} say=${say} onReview=${() => load()} />`}
     </div>`;
 }
 
@@ -193,9 +195,9 @@ function Table({ page, runs, holder, open }) {
 }
 
 function lines(row, page, columns, source, runs, open) {
-  const label = row.row === null ? "open" : source ? String(row.row) : placeText(row).slice("row ".length);
+  const label = row.row === null ? "open" : source ? String(row.row) : placeText(row).slice("row ".length), mark = { 1: " ▲", "-1": " ▼" }[row.review?.thumb] ?? "";
   const line = html`<tr key=${row.number} class=${[row.error && "failed", open !== "" && Number(open) === row.number && "open"].filter(Boolean).join(" ")}>
-    <td data-label="Row"><button type="button" class="link" title=${placeTitle(row)} aria-label="Open ${placeText(row)}" data-number=${row.number} onClick=${() => go(address({ row: row.number }))}>${label}</button>${row.review?.note ? " ✎" : ""}</td>
+    <td data-label="Row">${chosen("try") === "rows" && html`<input type="checkbox" aria-label="Try ${placeText(row)}" checked=${picked().includes(row.number)} onChange=${() => togglePick(row.number)} /> `}<button type="button" class="link" title=${placeTitle(row)} aria-label="Open ${placeText(row)}" data-number=${row.number} onClick=${() => go(address({ row: row.number }))}>${label}</button>${mark}${row.review?.note ? " ✎" : ""}</td>
     ${columns.map(({ name, index }) => {
       const cell = row.cells[index], differs = cellDiffers(row, index, page);
       return html`<td class=${cell?.number ? "n" : ""} data-label=${name}><${CellInTable} cell=${cell} />

@@ -1,5 +1,5 @@
 // A run: how far it is, what it costs, what went wrong, and the ways to change it.
-import { html, useMemo } from "./vendor/preact.js";
+import { html, useMemo, useState } from "./vendor/preact.js";
 import { Chart, rates } from "./chart.js";
 import { Plan } from "./plan.js";
 import { address, chosen, follow, go } from "./server.js";
@@ -7,7 +7,7 @@ import { bytes, callsText, compact, count, counted, dollars, inFlight, isOver, l
 
 const MAX_LINES = 8;
 
-export function Run({ query, theme }) {
+export function Run({ query, control, confirm, theme, output }) {
   if (!query.stages.length) {
     return html`<${Tiles} query=${query} />
       <p id="no-figures" class="card empty">The last run has left no figures: it has just begun, or it was killed while no page watched it.</p>
@@ -18,13 +18,14 @@ export function Run({ query, theme }) {
       <section class="card" aria-labelledby="plan-title"><h2 id="plan-title">Plan</h2><${Plan} query=${query} /></section>
       ${query.num_failed > 0 && html`<${Errors} query=${query} />`}
       <${Charts} query=${query} theme=${theme} />
-      <${Stages} query=${query} />
+      <${Stages} query=${query} control=${control} confirm=${confirm} />
     </div>
     <${Models} models=${query.models} />
+    <${Cluster} cluster=${query.cluster} />
     <${Gpus} gpus=${query.gpus ?? []} />
     ${query.counters.length > 0 && html`<${Counters} counters=${query.counters} />`}
     ${!query.num_failed && html`<${Errors} query=${query} />`}
-    <${Log} lines=${query.log ?? []} />`;
+    <${Log} lines=${query.log ?? []} output=${output} />`;
 }
 
 // --- figures ---
@@ -90,7 +91,7 @@ function Table({ id, title, labels, children }) {
 const Cells = ({ name, labels, values }) => html`<tr><th scope="row">${name}</th>
   ${values.map((value, index) => html`<td class="n" data-label=${labels[index + 1]}>${value}</td>`)}</tr>`;
 
-function Stages({ query }) {
+function Stages({ query, control, confirm }) {
   const labels = ["Stage", "Rows", "Rows/s", "Running", "At most", "Queued", "Busy", "Failed"];
   return html`<${Table} id="stages" title="Stages" labels=${labels}>${query.stages.map((stage) => html`<tr key=${stage.index}>
     <th scope="row"><span>${stage.name}</span><span class=${stage.index === query.bottleneck ? "flag-text" : ""}>${stage.index === query.bottleneck ? "bottleneck" : ""}</span>
@@ -98,10 +99,25 @@ function Stages({ query }) {
     <td class="n" data-label="Rows">${count(stage.num_rows)}</td>
     <td class="n" data-label="Rows/s">${rate(stage.rate)}</td>
     <td class="n" data-label="Running">${stage.num_workers ? count(stage.num_running) : "–"}</td>
-    <td class="n" data-label="At most">${stage.num_workers ? count(stage.num_allowed ?? stage.num_workers) : "–"}</td>
+    <td class="n" data-label="At most"><${Limit} stage=${stage} query=${query} control=${control} confirm=${confirm} /></td>
     <td class="n" data-label="Queued">${stage.num_rows_queued ? `${count(stage.num_rows_queued)} rows, ${bytes(stage.nbytes_queued)}` : "–"}</td>
     <td class="n" data-label="Busy">${seconds(stage.busy_s)}</td>
     <td class="n ${stage.num_failed ? "bad-text" : ""}" data-label="Failed">${count(stage.num_failed)}</td></tr>`)}<//>`;
+}
+
+function Limit({ stage, query, control, confirm }) {
+  const [typed, setTyped] = useState(null), most = stage.limit ?? stage.num_allowed ?? stage.num_workers;
+  if (!query.can_control || !stage.num_workers || stage.state === "finished") return stage.num_workers ? count(most) : "–";
+  const change = (event) => {
+    const value = Math.min(Number.parseInt(event.target.value, 10), event.target.max || Infinity);
+    setTyped(null);
+    event.target.value = most;
+    if (value < 1 || value === most || Number.isNaN(value)) return;
+    confirm({ text: `Let ${stage.name} run at most ${count(value)} ${stage.is_remote ? "call" : "task"}${value === 1 ? "" : "s"} at once, in place of ${count(most)}?`, no: "Leave it", yes: "Change it",
+      act: () => control({ action: "limit", stage: stage.index, max_running: value }) });
+  };
+  return html`<input type="number" min="1" max=${stage.is_remote ? undefined : stage.num_workers} value=${typed ?? most}
+    aria-label="Most ${stage.is_remote ? "calls" : "tasks"} at once of ${stage.name}" onInput=${(event) => setTyped(event.target.value)} onChange=${change} onBlur=${() => setTyped(null)} />`;
 }
 
 function Models({ models }) {
@@ -110,6 +126,22 @@ function Models({ models }) {
     name="${model.provider} / ${model.model}" labels=${labels} values=${[count(model.num_calls), count(model.num_cached), count(model.input_tokens),
       count(model.output_tokens), dollars(model.dollars), count(model.num_in_flight), model.num_allowed === null ? "–" : count(model.num_allowed),
       count(model.num_waiting), count(model.num_refused)]} />`)}<//>`;
+}
+
+// What is taken is booked by actors and tasks; what is busy is measured by the agent of each node.
+function Cluster({ cluster }) {
+  if (!cluster) return null;
+  const labels = ["Node", "State", "CPUs", "CPUs busy", "GPUs", "GPUs busy", "Memory", "Memory used"], { nodes, free, actors } = cluster;
+  const total = (name) => nodes.filter((node) => node.is_alive).reduce((sum, node) => sum + node[name], 0);
+  const taken = (name) => `${compact(total(name) - free[name])} of ${compact(total(name))} taken`;
+  const gpus = ({ gpu, gpus_busy: busy }) => Object.entries(busy).map(([index, share]) => `${index}: ${percent(share)}`).join(", ") || (gpu ? "not reported" : "–");
+  const nameOf = (id) => nodes.find((node) => node.id === id)?.name ?? id;
+  return html`<${Table} id="nodes" title="Ray nodes" labels=${labels}>
+      ${nodes.map((node) => html`<${Cells} name="${node.name} ${node.address}" labels=${labels} values=${[node.is_alive ? "alive" : "gone", compact(node.cpu), node.cpu_busy === null ? "not reported" : percent(node.cpu_busy),
+        `${compact(node.gpu)} ${node.gpu_kind}`, gpus(node), bytes(node.memory), node.memory_used === null ? "not reported" : bytes(node.memory_used)]} />`)}
+      <${Cells} name="All" labels=${labels} values=${["", taken("cpu"), "", taken("gpu"), "", `${bytes(total("memory") - free.memory)} taken`, ""]} /><//>
+    ${actors ? html`<${Table} id="actors" title="Ray actors" labels=${["Actor", "Node", "Process"]}>${actors.map((actor) => html`<${Cells} name=${actor.name} labels=${["Actor", "Node", "Process"]} values=${[nameOf(actor.node), actor.pid]} />`)}<//>`
+      : html`<p class="sub card">This cluster runs no API server of Ray, so its actors are not listed.</p>`}`;
 }
 
 function Gpus({ gpus }) {
@@ -151,5 +183,6 @@ function Errors({ query }) {
   </section>`;
 }
 
-const Log = ({ lines }) => lines.length > 0 && html`<section class="card" aria-labelledby="log-title"><h2 id="log-title">Log</h2>
-  <ol id="log" class="log">${lines.map(([at, text]) => html`<li><span class="where">${seconds(at)}</span> ${text}</li>`)}</ol></section>`;
+const Log = ({ lines, output }) => (lines.length > 0 || output) && html`<section class="card" aria-labelledby="log-title"><h2 id="log-title">Log</h2>
+  <ol id="log" class="log">${lines.map(([at, text]) => html`<li><span class="where">${seconds(at)}</span> ${text}</li>`)}</ol>
+  ${output && html`<h3>Output of the command</h3><pre>${output}</pre>`}</section>`;

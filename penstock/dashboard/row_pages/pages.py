@@ -128,6 +128,14 @@ def _scanned_rows(content: DataFrame, rows: Sequence[int]) -> pa.RecordBatch:
     return pa.concat_tables(taken).combine_chunks().to_batches()[0]
 
 
+def first_rows(paths: Sequence[str], num_rows: int) -> FoundRows | None:
+    """Return the first rows of files, with their places; None if they have no rows."""
+    batches = read_files(paths).limit(num_rows).to_arrow().combine_chunks().to_batches()
+    numbers = list(range(batches[0].num_rows)) if batches else []
+    places = [RowPlace(paths[0], number) if len(paths) == 1 else None for number in numbers]
+    return FoundRows(batches[0], numbers, [None] * len(numbers), places) if batches else None
+
+
 def rows_page(
     reader: RowReader,
     others: Sequence[RowFile],

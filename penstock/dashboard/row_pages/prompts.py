@@ -33,13 +33,15 @@ SAME_ROWS = (Filter, Limit, Sample, IntoBatches, Repartition)
 class PromptTemplate:
     """The system message of a prompt, and expressions for its parts and then for the options of a row.
 
-    ``calls`` describes the calls if the ledger may hold their usage; see ``ai.recorded_usage``.
+    ``calls`` describes the calls if they can be made again, and the ledger may hold their usage; see
+    ``ai.recorded_usage``. ``schema`` is the JSON schema of the answers.
     """
 
     parts: tuple[Expr, ...]
     system: str | None
     row_options: tuple[str, ...]
     calls: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any] | None = None
 
     @staticmethod
     def of(call: Expr) -> PromptTemplate | None:
@@ -57,7 +59,8 @@ class PromptTemplate:
 
         model = next((each for each in given if isinstance(each, ApiPrompter)), None)
         calls = None if model is None else described_calls(model, settings)
-        return PromptTemplate(call.args, settings.system, settings.row_options, calls)
+        schema = None if settings.output is None else settings.output.value_schema
+        return PromptTemplate(call.args, settings.system, settings.row_options, calls, schema)
 
     def request(self, row: pa.RecordBatch) -> Request | None:
         """Return the first request for a batch of one row; None if nothing was sent for it."""
@@ -137,6 +140,7 @@ def described_prompts(plan: Plan) -> dict[str, Any]:
                     if None not in parts:
                         options = list(template.row_options)
                         given = {"system": template.system, "row_options": options, "calls": template.calls}
+                        given |= {"schema": template.schema}
                         found[expr.name] = {"parts": parts, **given}
             kept = passed
         plan = plan.child
@@ -150,6 +154,7 @@ def read_prompts(described: Mapping[str, Any]) -> dict[str, PromptTemplate]:
             each["system"],
             tuple(each["row_options"]),
             each.get("calls"),
+            each.get("schema"),
         )
         for column, each in described.items()
     }

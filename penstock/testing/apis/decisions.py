@@ -1,4 +1,4 @@
-"""Decisions in three formats: OpenAI's and SGLang's at one path, System One's at the same or another.
+"""Decisions in two formats: OpenAI's at one path, System One's at the same or another.
 
 The answer of a script is a dict with a value for each question: the probability of yes, a dict of options and
 probabilities, or None to decline. Without one, an option that the input names is nine times as likely as another.
@@ -67,7 +67,7 @@ class Decisions:
             for name, question in asked.items()
         }
         num_tokens = count_tokens(request.text) + count_tokens(as_text(body["questions"]))
-        write = _system_one if is_system_one(body) else _sglang if is_sglang(body) else _openai
+        write = _system_one if is_system_one(body) else _openai
         return {"model": request.model, **write(asked, found, num_tokens)}
 
 
@@ -75,16 +75,12 @@ def is_system_one(body: Mapping[str, Any]) -> bool:
     return isinstance(body.get("questions"), dict)
 
 
-def is_sglang(body: Mapping[str, Any]) -> bool:
-    return any("question" in each for each in body["questions"])
-
-
 def questions_of(body: dict[str, Any]) -> dict[str, AskedQuestion]:
     """Return the questions of a request by name."""
     asked = field(body, "questions", (dict, list))
     if isinstance(asked, dict):
         return {name: AskedQuestion(each["type"], _criteria(each)) for name, each in asked.items()}
-    return {each.get("name") or each.get("id"): AskedQuestion(each["type"], _options(each)) for each in asked}
+    return {each.get("name"): AskedQuestion(each["type"], _options(each)) for each in asked}
 
 
 def _criteria(question: Mapping[str, Any]) -> tuple[str, ...]:
@@ -92,12 +88,8 @@ def _criteria(question: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _options(question: Mapping[str, Any]) -> tuple[str, ...]:
-    listed = question.get("choices") or question.get("options") or question.get("levels")
-    if listed is None:
-        return YES_NO
-    return tuple(
-        each if isinstance(each, str) else each.get("value") or each.get("label") or each.get("name") for each in listed
-    )
+    listed = question.get("choices") or question.get("levels")
+    return YES_NO if listed is None else tuple(each.get("value") or each.get("label") for each in listed)
 
 
 def _text(given: Any) -> str:
@@ -165,25 +157,6 @@ def _system_one_answer(question: AskedQuestion, found: list[float]) -> dict[str,
         "confidence": max(found),
         "legend": {str(level): text for level, text in enumerate(question.options)},
         "probabilities": {str(level): each for level, each in enumerate(found)},
-    }
-
-
-def _sglang(asked: dict[str, AskedQuestion], answers: Answers, num_tokens: int) -> dict[str, Any]:
-    """SGLang scores the options itself, so no question is declined."""
-    written = {}
-    for name, found in answers.items():
-        question = asked[name]
-        found = found or question.probabilities(None, "")
-        names = [str(level) for level in range(len(found))] if question.type == "score" else question.options
-        own: dict[str, Any] = {"score": _mean(found)} if question.type == "score" else {}
-        by_name = dict(zip(names, found, strict=True))
-        if question.type == "choice":
-            own = {"choice": max(by_name, key=by_name.__getitem__)}
-        written[name] = {"type": question.type, "probabilities": by_name, "label_mass": 0.99, **own}
-    return {
-        "prompt_format_version": 1,
-        "answers": written,
-        "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.dashboard.cluster import cluster_state
 from penstock.dashboard.process import start_dashboard, stop_dashboard
 from penstock.runners.ray.worker import NUM_SHOWN
 from tests.dashboard.test_server import ask
@@ -62,3 +64,14 @@ def test_the_dashboard_shows_rows_that_actors_write(ray_cluster: None, tmp_path:
         ps.range(100).with_column("y", lengthen(ps.col("id"))).write_parquet(str(tmp_path / "out"))
     assert len(rows) == NUM_SHOWN
     assert [[cell["text"][:2] for cell in row["cells"]] for row in rows][-2:] == [["1", "1."], ["0", "0."]]
+
+
+@pytest.mark.ray
+def test_the_page_gets_the_nodes_and_how_busy_they_are(ray_cluster: None) -> None:
+    """From Ray's functions and the metrics of the node's agent, which come some seconds after the start."""
+    while (state := cluster_state()) is None or state["nodes"][0]["cpu_busy"] is None:
+        time.sleep(0.1)
+    (node,) = state["nodes"]
+    assert (node["is_alive"], node["cpu"], node["gpus_busy"]) == (True, 2, {})
+    assert 0 <= node["cpu_busy"] <= 1
+    assert node["memory_used"] > 0

@@ -74,6 +74,11 @@ class Concurrency:
             self.slots = Slots()
         return full_until
 
+    def set_ceiling(self, ceiling: int) -> None:
+        """Change the ceiling. A higher one is reached as answers come."""
+        self.ceiling = ceiling
+        self._limit = min(self._limit, ceiling)
+
     def hold(self, until: float) -> None:
         """Do not grow before ``until``. Then measure again."""
         self._hold_until = max(self._hold_until, until)

@@ -281,6 +281,12 @@ class Limiter:
                 self._timer = None
             self._pump(self._clock())
 
+    def limit_requests(self, max_concurrency: int) -> None:
+        """Allow at most this many concurrent requests from now on."""
+        with self._lock:
+            self._pace.limit_requests(min(max_concurrency, _ceiling()))
+            self._pump(self._clock())
+
     def state(self) -> LimiterState:
         with self._lock:
             pace, num_waiting = self._pace, len(self._retries) + len(self._waiting)
@@ -363,6 +369,14 @@ def limiter_states() -> dict[tuple[str, str], LimiterState]:
         name, state = (key.provider, key.model), limiter.state()
         found[name] = state if name not in found else found[name].plus(state)
     return found
+
+
+def limit_requests(provider: str, model: str, max_concurrency: int) -> None:
+    """Allow at most this many concurrent requests to a model from now on, until the process ends."""
+    with _lock:
+        limiters = [each for (key, _), each in _limiters.items() if (key.provider, key.model) == (provider, model)]
+    for limiter in limiters:
+        limiter.limit_requests(max_concurrency)
 
 
 def forget_limits() -> None:

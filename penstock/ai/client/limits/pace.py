@@ -63,6 +63,10 @@ class Pace:
         self._reserved_total = 0
         self.num_refused = self.num_late = self.num_answered = 0
 
+    def limit_requests(self, max_concurrency: int) -> None:
+        """Allow at most this many concurrent requests from now on."""
+        self._concurrency.set_ceiling(max_concurrency)
+
     def hold_growth(self, until: float) -> None:
         """Do not allow more concurrent requests before ``until``."""
         self._concurrency.hold(until)

@@ -132,7 +132,6 @@ class SglangProvider(ServedProvider):
     """An SGLang server."""
 
     name: str = "sglang"
-    decision_wire: ClassVar[str] = "sglang"
     url_variable: ClassVar[str] = "PENSTOCK_SGLANG_BASE_URL"
     serve: ClassVar[str] = "sglang serve --model-path MODEL"
     if_unreachable: ClassVar[str] = f"Start it with `{serve}`, or give base_url=."
