@@ -156,6 +156,8 @@ def _drawn(step: TakeSample, first_row: int, num_rows: int) -> np.ndarray[Any, A
     """Return the rows of a block to keep; its draws depend on the seed and the position only."""
     num_wanted = num_sampled(step, first_row + num_rows) - num_sampled(step, first_row)
     draws = _uniform(step.seed, first_row, num_rows)
+    if step.is_with_replacement:
+        return np.sort((draws[:num_wanted] * num_rows).astype(np.int64))
     return np.sort(np.argsort(draws)[:num_wanted])
 
 
@@ -165,7 +167,7 @@ def num_sampled(step: TakeSample, num_rows: int) -> int:
     Past the first block it may be one less, because the seed chooses where to round. Otherwise a small sample would
     come from the same blocks for every seed.
 
-    >>> [num_sampled(TakeSample(0.25, 1), num_rows) for num_rows in (0, 1, 5, 4000)]
+    >>> [num_sampled(TakeSample(0.25, 1, False), num_rows) for num_rows in (0, 1, 5, 4000)]
     [0, 1, 2, 1000]
     """
     if num_rows <= SAMPLED_ROWS:

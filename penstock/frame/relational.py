@@ -130,6 +130,17 @@ class RelationalVerbs(LazyTable):
         """
         return self._combined("union", other)
 
+    def union_by_name(self, other: LazyTable) -> Self:
+        """Return the distinct rows of both DataFrames; columns that one side lacks are null there.
+
+        >>> ps.range(1).union_by_name(ps.from_pydict({"x": [5]})).sort("id").to_pydict()
+        {'id': [0, None], 'x': [None, 5]}
+        """
+        left, right = self._plan, plan_of(other)
+        if left.schema is None or right.schema is None:
+            return self._with(_deferred_union(left, right, is_all=False))
+        return self.union_all_by_name(other).distinct()
+
     def union_all_by_name(self, other: LazyTable) -> Self:
         """Append the rows of another DataFrame; if one side lacks a column, its rows get null there.
 
@@ -138,8 +149,7 @@ class RelationalVerbs(LazyTable):
         """
         left, right = self._plan, plan_of(other)
         if left.schema is None or right.schema is None:
-            inputs = nodes.MonotonicId(left, NUMBER), nodes.MonotonicId(right, NUMBER)
-            return self._with(nodes.Relate(inputs, DeferredRelation(union_maker())))
+            return self._with(_deferred_union(left, right, is_all=True))
         names = list(dict.fromkeys([*left.schema.names, *right.schema.names]))
         sides = _aligned(_widened(left, names, right), _widened(right, names, left))
         return self._with(nodes.Concat(sides))
@@ -152,6 +162,15 @@ class RelationalVerbs(LazyTable):
         """
         return self._combined("intersect", other)
 
+    def intersect_all(self, other: LazyTable) -> Self:
+        """Return the rows that are in both DataFrames, each as often as in the one that has it less often.
+
+        >>> twice = ps.from_pydict({"x": [1, 1, 2]})
+        >>> twice.intersect_all(twice).sort("x").to_pydict()
+        {'x': [1, 1, 2]}
+        """
+        return self._combined("intersect", other, is_all=True)
+
     def except_distinct(self, other: LazyTable) -> Self:
         """Return the distinct rows that the other DataFrame does not have, in no particular order.
 
@@ -160,8 +179,18 @@ class RelationalVerbs(LazyTable):
         """
         return self._combined("except", other)
 
-    def _combined(self, verb: Literal["union", "intersect", "except"], other: LazyTable) -> Self:
-        return self._with(nodes.Relate(_aligned(self._plan, plan_of(other)), SetOperation(verb)))
+    def except_all(self, other: LazyTable) -> Self:
+        """Return the rows that are left if each row of the other DataFrame removes one equal row.
+
+        >>> ps.from_pydict({"x": [1, 1, 2]}).except_all(ps.from_pydict({"x": [1, 2]})).to_pydict()
+        {'x': [1]}
+        """
+        return self._combined("except", other, is_all=True)
+
+    def _combined(
+        self, verb: Literal["union", "intersect", "except"], other: LazyTable, *, is_all: bool = False
+    ) -> Self:
+        return self._with(nodes.Relate(_aligned(self._plan, plan_of(other)), SetOperation(verb, is_all)))
 
 
 # --- keys and columns, shared with the aggregates ---
@@ -237,6 +266,12 @@ def _aligned(left: Plan, right: Plan) -> tuple[Plan, Plan]:
     assert right.schema is not None
     common = {name: supertype(left.schema[name].dtype, right.schema[name].dtype) for name in names}
     return _cast(left, common), _cast(right, common)
+
+
+def _deferred_union(left: Plan, right: Plan, *, is_all: bool) -> Plan:
+    """Return the plan of a union by name whose columns are known only while the query runs."""
+    inputs = nodes.MonotonicId(left, NUMBER), nodes.MonotonicId(right, NUMBER)
+    return nodes.Relate(inputs, DeferredRelation(union_maker(is_all)))
 
 
 def _cast(plan: Plan, dtypes: Mapping[str, Any]) -> Plan:

@@ -48,6 +48,8 @@ from penstock.types import DataType, Field, Schema
 from penstock.types.supertype import has_null_type
 from penstock.udf.decorators import BoundMethod, ClsInstance, Func
 
+_attached: dict[str, Callable[..., Any]] = {}
+
 
 def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataFrame:
     """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as with any verb.
@@ -62,6 +64,19 @@ def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataF
     """
     scope = _callers_variables() if register_globals else {}
     return _Query(query, scope, tables).frame(parse(query), query)
+
+
+def attach_function(function: Callable[..., Any], alias: str | None = None) -> None:
+    """Make a function of ``ps.func`` known to ``sql`` by its name, or by ``alias``."""
+    if not callable(function):
+        raise InvalidArgumentError(f"attach_function takes a function made with ps.func; got {function!r}")
+    _attached[str(alias or getattr(function, "__name__", "")).lower()] = function
+
+
+def detach_function(alias: str) -> None:
+    """Undo ``attach_function``."""
+    if _attached.pop(alias.lower(), None) is None:
+        raise InvalidArgumentError(f"No function {alias!r} is attached; there are: {', '.join(_attached) or 'none'}")
 
 
 def _callers_variables() -> Mapping[str, Any]:
@@ -148,6 +163,8 @@ class _Query:
         """Return the function of a call that DuckDB cannot make."""
         name = node["function_name"].lower()
         variable = self._variables.get(name)
+        if name in _attached:
+            return _attached[name]
         if isinstance(variable, Func | BoundMethod | ClsInstance):
             return variable
         return None if name in function_names() or name in MAKERS else public_functions().get(name)

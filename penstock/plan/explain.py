@@ -87,9 +87,9 @@ def _line(plan: Plan) -> str:
             return _with_details(f"{_title(spec.verb)} {spec.name}", _udf_details(spec))
         case nodes.Limit(num_rows=num_rows, offset=offset):
             return f"Limit {'all' if num_rows is None else num_rows}{f' offset {offset}' if offset else ''}"
-        case nodes.Sample(fraction=fraction, seed=seed):
+        case nodes.Sample(fraction=fraction, seed=seed, is_with_replacement=is_with_replacement):
             details = [] if seed is None else [f"seed {seed}"]
-            return _with_details(f"Sample {fraction}", details)
+            return _with_details(f"Sample {fraction}", details + ["with replacement"] * is_with_replacement)
         case nodes.Explode(columns=columns):
             return f"Explode {', '.join(columns)}"
         case nodes.Unpivot(ids=ids, values=values, variable_name=variable, value_name=value):

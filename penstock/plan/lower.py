@@ -74,8 +74,8 @@ class _Stages:
                 return self._step(source, stages.Melt(ids, values, variable_name, value_name))
             case nodes.MonotonicId(_, column):
                 return self._add(stages.Transform((stages.NumberRows(column),)), source)
-            case nodes.Sample(_, fraction, seed):
-                step = stages.TakeSample(fraction, seed)
+            case nodes.Sample(_, fraction, seed, is_with_replacement):
+                step = stages.TakeSample(fraction, seed, is_with_replacement)
                 return self._add(stages.Transform((step,)), source, inbox=stages.Exactly(stages.SAMPLED_ROWS))
             case nodes.UdfProject(_, call, column, keep):
                 return self._call(stages.CallUdf(call, column, keep), source)

@@ -195,6 +195,7 @@ class Sample(Unary):
 
     fraction: float
     seed: int | None = None
+    is_with_replacement: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:

@@ -54,7 +54,7 @@ def filtered_sides(relation: Relation, columns: Set[str]) -> dict[int, dict[str,
             return same
         case AddWindows(windows) if all(columns <= set(window.partition_by) for window in windows):
             return same
-        case SetOperation():
+        case SetOperation(is_all=False):
             return {**same, 1: same[0]}
         case Join():
             return _joined_sides(relation, columns)

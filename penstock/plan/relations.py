@@ -205,9 +205,10 @@ class Join:
 
 @frozen
 class SetOperation:
-    """The distinct rows in either input, in both, or only in the left one. Null equals null."""
+    """The rows in either input, in both, or only in the left one; distinct unless ``is_all``. Null equals null."""
 
     verb: Literal["union", "intersect", "except"]
+    is_all: bool = False
     needs_order: ClassVar[bool] = False
 
     def schema(self, *inputs: Schema) -> Schema:
@@ -217,7 +218,7 @@ class SetOperation:
         return Schema([_common_field(self.verb, field, right[field.name]) for field in left])
 
     def __str__(self) -> str:
-        return self.verb
+        return f"{self.verb}{' all' if self.is_all else ''}"
 
 
 @frozen

@@ -47,6 +47,7 @@ class TakeSample:
 
     fraction: float
     seed: int | None
+    is_with_replacement: bool
 
 
 @frozen

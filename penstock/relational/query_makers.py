@@ -42,12 +42,15 @@ class ZipMaker:
         return "zip"
 
 
-def union_maker() -> SqlMaker:
-    """Return the maker of the rows of both inputs in order, whose rows are numbered. A column that one lacks is null
-    there.
+def union_maker(is_all: bool) -> SqlMaker:
+    """Return the maker of the rows of both inputs, whose rows are numbered; a column that one lacks is null there.
+
+    All rows come in order, the first input's first; distinct rows come in any order.
     """
     text = (
         f"select * exclude (__side, {NUMBER}) from (select 0 as __side, * from input0 union all by name "
         f"select 1 as __side, * from input1) order by __side, {NUMBER}"
+        if is_all
+        else f"select distinct * exclude ({NUMBER}) from (from input0 union all by name from input1)"
     )
     return SqlMaker(text, text, INPUTS, ((NUMBER,), (NUMBER,)), (), True, ())

@@ -52,9 +52,9 @@ def to_sql(relation: TableRelation, *inputs: Schema) -> str:
             return f"select *, {', '.join(_window(column, inputs[0]) for column in columns)} from input0"
         case Join():
             return _join(relation, *inputs)
-        case SetOperation(verb):
+        case SetOperation(verb, is_all):
             listed = _list(tuple(inputs[0].names))
-            return f"select {listed} from input0 {verb} select {listed} from input1"
+            return f"select {listed} from input0 {verb}{' all' if is_all else ''} select {listed} from input1"
 
 
 def _list(names: tuple[str, ...]) -> str:

@@ -156,7 +156,13 @@ def test_expressions_of_daft() -> None:
     assert found.to_pydict() == {"i": [1, None], "p": ["1!", "None!"], "c": ["1", "none"]}
     df = daft.from_pydict({"l": [["a", "b", "a"]], "b": [b"Hello"]})
     counted = df.select(daft.functions.value_counts(col("l")), col("b").slice(1, -1))
+    assert counted.to_pydict() == {"l": [[("a", 2), ("b", 1)]], "b": [b"ell"]}
     assert counted.to_pylist(maps_as_pydicts="strict")[0] == {"l": {"a": 2, "b": 1}, "b": b"ell"}
+    twice = daft.from_arrow(pa.table({"m": pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64()))}))
+    with pytest.raises(KeyError, match="k"):
+        twice.to_pydict(maps_as_pydicts="strict")
+    with pytest.raises(InvalidArgumentError, match="maps_as_pydicts='loose'; use 'lossy' or 'strict'"):
+        twice.to_pydict(maps_as_pydicts="loose")
 
 
 def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
@@ -203,3 +209,9 @@ def test_a_refused_name_has_a_remedy() -> None:
     with pytest.raises(ImportError):
         exec("from penstock.compat.daft import Identifier")
     assert not hasattr(daft, "Identifier")
+
+
+def test_providers_have_their_modules() -> None:
+    found: dict[str, Any] = {}
+    exec("from penstock.compat.daft.ai.openai.provider import OpenAIProvider", found)
+    assert found["OpenAIProvider"](name="mine", api_key="key").name == "mine"

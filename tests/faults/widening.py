@@ -15,7 +15,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.functions import arrow_function
 from tests.faults.process_memory import high_water
 
 ANSWER_NBYTES = 6_000_000
@@ -47,7 +46,7 @@ def numbers() -> ps.DataFrame:
 
 def repeat(folder: Path) -> ps.DataFrame:
     texts = ps.from_pydict({"text": ["x" * TEXT_NBYTES] * NUM_TEXTS})
-    return texts.select(arrow_function("binary_repeat", ps.col("text"), TIMES).alias("value"))
+    return texts.select(ps.col("text").repeat(TIMES).alias("value"))
 
 
 def csv(folder: Path) -> ps.DataFrame:

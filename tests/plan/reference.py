@@ -61,8 +61,8 @@ def reference(plan: Plan) -> pa.RecordBatch:
             return to_batch(spec.target.function(reference(child)), "reference")
         case Limit(child, num_rows, offset):
             return reference(child).slice(offset, num_rows)
-        case Sample(child, fraction, seed):
-            return sample(reference(child), TakeSample(fraction, seed), 0)
+        case Sample(child, fraction, seed, is_with_replacement):
+            return sample(reference(child), TakeSample(fraction, seed, is_with_replacement), 0)
         case Explode(child, columns):
             return _rows_to_rows(plan, lambda row: _exploded(row, columns))
         case Unpivot():

@@ -140,7 +140,7 @@ def test_work_after_a_function_has_a_stage_of_its_own() -> None:
     ("plan", "step", "name", "inbox"),
     [
         (MonotonicId(select(scan(), a + 1), "id"), NumberRows("id"), "number rows as id", Whole()),
-        (Sample(select(scan(), a + 1), 0.5, seed=1), TakeSample(0.5, 1), "sample 0.5", Exactly(1024)),
+        (Sample(select(scan(), a + 1), 0.5, seed=1), TakeSample(0.5, 1, False), "sample 0.5", Exactly(1024)),
     ],
 )
 def test_what_depends_on_the_position_begins_a_stage(plan: Plan, step: Any, name: str, inbox: Any) -> None:

@@ -153,9 +153,7 @@ def _window(draw: st.DrawFn, df: ps.DataFrame) -> ps.DataFrame:
 def _union(draw: st.DrawFn, df: ps.DataFrame) -> ps.DataFrame:
     part = df.select("a")
     return (
-        part.union(part.where(ps.col("a") > 0))
-        if draw(st.booleans())
-        else part.except_distinct(part.where(ps.col("a") > 1))
+        part.union(part.where(ps.col("a") > 0)) if draw(st.booleans()) else part.except_all(part.where(ps.col("a") > 1))
     )
 
 

@@ -97,7 +97,7 @@ def test_set_verbs_and_distinct(database: Any, left: pa.Table, right: pa.Table) 
     for result, sql in (
         (a.distinct(), "select distinct * from a"),
         (a.union(b), "from a union from b"),
-        (a.intersect(b), "from a intersect from b"),
+        (a.intersect_all(b), "from a intersect all from b"),
         (a.except_distinct(b), "from a except from b"),
     ):
         assert Counter(rows(result)) == Counter(answer(database, sql, a=left, b=right))

@@ -1,14 +1,16 @@
-"""Samples, shuffles, pivots and zips. Expected values are those of Daft."""
+"""Samples, shuffles, pivots, summaries, parts by value and zips. Expected values are those of Daft."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import ComputeError, InvalidArgumentError
+from penstock.errors import ColumnNotFoundError, ComputeError, InvalidArgumentError
 
 # --- samples and random orders ---
 
@@ -26,8 +28,9 @@ from penstock.errors import ComputeError, InvalidArgumentError
         (0, 0.5, 0),
     ],
 )
-def test_a_share_is_rounded_up(num_rows: int, fraction: float, expected: int) -> None:
-    assert ps.range(num_rows).sample(fraction).count_rows() == expected
+@pytest.mark.parametrize("with_replacement", [False, True])
+def test_a_share_is_rounded_up(num_rows: int, fraction: float, expected: int, with_replacement: bool) -> None:
+    assert ps.range(num_rows).sample(fraction, with_replacement=with_replacement).count_rows() == expected
 
 
 def test_a_share_of_many_rows_is_exact_but_for_rounding() -> None:
@@ -40,7 +43,7 @@ def test_every_row_can_be_drawn() -> None:
     assert blocks == set(range(8))
 
 
-@pytest.mark.parametrize("options", [{"fraction": 0.01}, {"size": 20}])
+@pytest.mark.parametrize("options", [{"fraction": 0.01}, {"fraction": 0.01, "with_replacement": True}, {"size": 20}])
 def test_a_seed_gives_the_same_rows_however_they_are_batched(options: dict[str, Any]) -> None:
     def drawn(df: ps.DataFrame, seed: int) -> list[int]:
         found: list[int] = df.sample(**options, seed=seed).to_pydict()["id"]
@@ -50,13 +53,15 @@ def test_a_seed_gives_the_same_rows_however_they_are_batched(options: dict[str, 
     assert len(whole) == 20
     assert whole == drawn(ps.range(2000).into_batches(7), 1)
     assert whole != drawn(ps.range(2000), 2)
-    assert len(set(whole)) == 20
+    assert "with_replacement" in options or len(set(whole)) == 20
 
 
 def test_sizes() -> None:
     df = ps.range(10)
     assert df.sample(size=0).count_rows() == 0
     assert sorted(df.sample(size=20).to_pydict()["id"]) == list(range(10))
+    with pytest.raises(InvalidArgumentError, match="only by a share"):
+        df.sample(size=20, with_replacement=True)
 
 
 def test_a_shuffle_keeps_the_rows() -> None:
@@ -67,7 +72,28 @@ def test_a_shuffle_keeps_the_rows() -> None:
     assert df.shuffle().to_pydict() != df.shuffle().to_pydict()
 
 
-# --- pairs ---
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"shuffle": True, "seed": 3}])
+@pytest.mark.parametrize("test_size", [0.3, 3])
+def test_train_and_test_rows_are_all_rows(options: dict[str, Any], test_size: float) -> None:
+    train, test = ps.range(10).train_test_split(test_size, **options)
+    assert (train.count_rows(), test.count_rows()) == (7, 3)
+    assert sorted(train.to_pydict()["id"] + test.to_pydict()["id"]) == list(range(10))
+
+
+# --- parts and pairs ---
+
+
+def test_rows_of_equal_values_are_in_one_part() -> None:
+    keys = [1.5, math.nan, None, 2.5, math.nan, 1.5, None, 3.5]
+    df = ps.from_pydict({"k": keys, "v": list(range(8)), "e": [np.ones(2, np.float32)] * 8})
+    parts = [part.to_pydict() for part in df.repartition(3, "k").iter_partitions()]
+    assert 1 <= len(parts) <= 3
+    of_row = {row: number for number, part in enumerate(parts) for row in part["v"]}
+    assert sorted(of_row) == list(range(8))
+    assert (of_row[0], of_row[1], of_row[2]) == (of_row[5], of_row[4], of_row[6])
+    assert all(part["v"] == sorted(part["v"]) for part in parts)
+    by_expression = ps.range(100).repartition(4, ps.col("id") % 10).iter_partitions()
+    assert sum(len(part) for part in by_expression) == 100
 
 
 def test_zip_pairs_rows_by_position() -> None:
@@ -80,6 +106,9 @@ def test_zip_pairs_rows_by_position() -> None:
     for num_rows in (2, 4):
         with pytest.raises(ComputeError, match=r"^zip: .*the DataFrames have different numbers of rows"):
             ps.range(3).zip(ps.range(num_rows)).collect()
+
+
+LEFT = {"t": [1, 5, 10, None], "k": ["a", "a", "b", None], "v": [1, 2, 3, 4]}
 
 
 # --- pivots and summaries ---
@@ -115,6 +144,15 @@ def test_summaries() -> None:
         "column_name": ["x", "y", "z", "l"],
         "type": ["int64", "string", "float64", "list[int64]"],
     }
+    assert df.summarize().to_pydict() == {
+        "column": ["x", "y", "z", "l"],
+        "type": ["int64", "string", "float64", "list[int64]"],
+        "min": ["1", "a", "1.5", None],
+        "max": ["3", "c", "2.0", None],
+        "count": [3, 2, 2, 2],
+        "count_nulls": [0, 1, 1, 1],
+        "approx_count_distinct": [3, 2, 2, 2],
+    }
 
 
 @pytest.mark.parametrize(
@@ -125,7 +163,10 @@ def test_summaries() -> None:
         (lambda df: df.sample(1.5), InvalidArgumentError, "a fraction from 0 to 1; got 1.5"),
         (lambda df: df.sample(size=-1), InvalidArgumentError, "a whole number, 0 or more; got -1"),
         (lambda df: df.shuffle("x"), InvalidArgumentError, "shuffle takes a whole number as seed; got 'x'"),
-        (lambda df: df.repartition(0), InvalidArgumentError, "a whole number of 1 or more; got 0"),
+        (lambda df: df.train_test_split(9), InvalidArgumentError, "test_size is 9, but there are 4 rows"),
+        (lambda df: df.train_test_split("x"), InvalidArgumentError, "between 0 and 1, or a number of rows; got 'x'"),
+        (lambda df: df.repartition(0, "k"), InvalidArgumentError, "a whole number of 1 or more; got 0"),
+        (lambda df: df.repartition(2, "q"), ColumnNotFoundError, "'q' not found in repartition; available: t, k, v"),
         (lambda df: df.zip(3), InvalidArgumentError, "must be a DataFrame; got int"),
         (lambda df: df.pivot("k", "t", "v", "most"), InvalidArgumentError, "such as 'sum'; got 'most'"),
         (lambda df: df.pivot("k", "t", "v", "sum", names=["k"]), InvalidArgumentError, "'k' is a group_by column"),
@@ -133,4 +174,4 @@ def test_summaries() -> None:
 )
 def test_mistakes(use: Callable[[ps.DataFrame], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        use(ps.from_pydict({"t": [1], "k": ["a"], "v": [1]}))
+        use(ps.from_pydict(LEFT))

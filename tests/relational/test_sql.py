@@ -96,6 +96,16 @@ def test_the_result_goes_on_with_other_verbs() -> None:
     assert df.where("x > 6").to_pydict() == {"id": [4], "x": [8]}
 
 
+def test_attached_functions() -> None:
+    ps.attach_function(shout, "yell")
+    try:
+        assert ps.sql("select yell(text) y from t", t=ps.from_pydict({"text": ["a"]})).to_pydict() == {"y": ["A!"]}
+    finally:
+        ps.detach_function("yell")
+    with pytest.raises(InvalidArgumentError, match="No function 'yell' is attached"):
+        ps.detach_function("yell")
+
+
 @pytest.mark.parametrize(
     ("end", "ids"), [("order by id", [1, 3]), ("order by id desc limit 1", [3]), ("and text = 'good' limit 1", [1])]
 )

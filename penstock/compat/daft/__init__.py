@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
 import penstock as ps
-from penstock.ai.provider_registry import detach_provider
+from penstock.ai.provider_registry import KNOWN, detach_provider
 from penstock.compat import remedies
 from penstock.compat.daft import expressions, functions, io
 from penstock.compat.daft.daft_types import DaftDataType, DaftFile, DaftSchema
@@ -79,7 +80,7 @@ _READERS["read_video_frames"] = functools.update_wrapper(_video_frames, _read_vi
 globals().update(_READERS)
 vars(io).update(_READERS)  # Daft has them in both places
 __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode",
-    "concat", "detach_provider", "execution_config_ctx",
+    "TimeUnit", "concat", "detach_provider", "execution_config_ctx",
     "expressions", "functions", "io",
     "set_execution_config", "set_runner_native", "sql", "udf"]  # fmt: skip
 
@@ -164,6 +165,25 @@ class ImageMode(StrEnum):
     RGBA = "RGBA"
 
 
+class TimeUnit(StrEnum):
+    """Units of timestamps, as ``TimeUnit.us()``."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
+
+    def __call__(self) -> TimeUnit:
+        return self
+
+    @staticmethod
+    def from_str(unit: str) -> TimeUnit:
+        return TimeUnit(unit)
+
+
+TimeUnit.s, TimeUnit.ms, TimeUnit.us, TimeUnit.ns = TimeUnit  # type: ignore[attr-defined]
+
+
 class LegacyUdf:
     """A function or class under ``@daft.udf``; each worker builds one object of a class."""
 
@@ -215,6 +235,9 @@ def udf(*, return_dtype: Any, num_cpus: float | None = None, num_gpus: float | N
 # Daft keeps some of these names in modules of their own: ``from daft.window import Window``.
 for _module in (
     "ai",
+    "ai.openai",
+    "ai.openai.provider",
+    "ai.provider",
     "ai.utils",
     "context",
     "dataframe",
@@ -227,6 +250,11 @@ for _module in (
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
     globals().setdefault(_module, sys.modules[__name__])
 
+_PROVIDERS = {"OpenAIProvider": "openai", "GoogleProvider": "google", "LMStudioProvider": "lm_studio"}
+
 
 def __getattr__(name: str) -> Any:
+    if name in _PROVIDERS:  # of ``daft.ai.openai.provider``; loaded when it is used
+        module, provider = KNOWN[_PROVIDERS[name]]
+        return getattr(importlib.import_module(module), provider)
     raise remedies.refused_name("daft", name)

@@ -24,6 +24,7 @@ from penstock.frame.read.memory import from_arrow
 from penstock.frame.results import SHOWN_ROWS
 from penstock.io.tables.deltalake import delta_errors, write_delta
 from penstock.storage.storage_options import library_options, secrets_of
+from penstock.types import Series
 
 
 def _verb(name: str, **translation: Any) -> Callable[..., Any]:
@@ -60,14 +61,24 @@ _write_csv, _write_parquet = _writer("write_csv"), _writer("write_parquet")
 _write_sql = _verb("write_sql", renamed={"write_mode": "mode"}, defaults={"mode": "append"})
 
 
+def _with_maps(table: pa.Table, maps_as_pydicts: str | None) -> dict[str, list[Any]]:
+    """Return columns; maps are pairs of keys and values, or dicts if the option says so."""
+    if maps_as_pydicts not in (None, "lossy", "strict"):
+        raise refusal(f"maps_as_pydicts={maps_as_pydicts!r}", "use 'lossy' or 'strict'")
+    return {
+        name: column.to_pylist(maps_as_pydicts=maps_as_pydicts)
+        if pa.types.is_map(column.type)
+        else Series(column).to_pylist()
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+
+
 class DaftDataFrame(DataFrame):
     """A DataFrame that takes Daft's parameters; ``penstock.compat.daft.DataFrame``."""
 
     explode, to_pandas, write_json = _verb("explode"), _verb("to_pandas"), _writer("write_json")
     iter_rows = _verb("iter_rows", ignored=("results_buffer_size",))
     iter_partitions = _verb("iter_partitions", ignored=("results_buffer_size",))
-    to_pydict = _verb("to_pydict", ignored=("maps_as_pydicts",))  # maps are dicts
-    to_pylist = _verb("to_pylist", ignored=("maps_as_pydicts",))
     join = _verb("join", ignored=("strategy",))
     with_column = _verb("with_column", renamed={"column_name": "name"})
     with_columns_renamed = _verb("rename_columns", renamed={"cols_map": "names"})
@@ -94,8 +105,15 @@ class DaftDataFrame(DataFrame):
         DataFrame.show(shown, n, **options)
 
     def repartition(self, num: int | None, *partition_by: Any) -> Self:
-        """Ignore the columns, which only decide in which partition a row is."""
-        return DataFrame.repartition(self, num or 1)
+        return DataFrame.repartition(self, num or 1, *partition_by)
+
+    def to_pydict(self, maps_as_pydicts: str | None = None) -> dict[str, list[Any]]:
+        return _with_maps(self.to_arrow(), maps_as_pydicts)
+
+    def to_pylist(self, maps_as_pydicts: str | None = None) -> list[dict[str, Any]]:
+        table = self.to_arrow()
+        columns = _with_maps(table, maps_as_pydicts).values()
+        return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def write_csv(self, root_dir: str, *, escape: str | None = None, **options: Any) -> Any:
         """Write files; a quote within a text is doubled whatever ``escape`` says, as in Daft itself."""

@@ -246,3 +246,5 @@ def test_a_column_of_more_than_two_gigabytes_is_one_clear_error() -> None:
 def test_a_constant_in_too_many_rows_is_one_clear_error(constant: str | bytes) -> None:
     with pytest.raises(InvalidArgumentError, match="has more than 2 GiB of data in one batch; use smaller"):
         ps.range(2300).with_column("s", ps.lit(constant)).collect()
+    with pytest.raises(InvalidArgumentError, match="repeat: has more than 2 GiB of data in one batch; use smaller"):
+        ps.from_pydict({"s": ["x" * 2**20]}).select(ps.col("s").repeat(2300)).collect()

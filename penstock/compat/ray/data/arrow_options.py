@@ -1,4 +1,4 @@
-"""The options of ``pyarrow.csv``, which Ray Data passes on, as parameters of ``read_csv``."""
+"""The options of ``pyarrow.csv`` and ``pyarrow.json``, which Ray Data passes on, as parameters of the readers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from penstock.compat.translation import refusal
 _OURS: dict[str, dict[str, str | None]] = {
     "ParseOptions": {
         "delimiter": "delimiter", "quote_char": "quote", "double_quote": "double_quote", "escape_char": "escape_char",
-        "newlines_in_values": None,
+        "newlines_in_values": None, "explicit_schema": "schema",
+        "unexpected_field_behavior": "unexpected_field_behavior",
     },
     "ReadOptions": {"column_names": "column_names", "block_size": None, "use_threads": None},
     "ConvertOptions": {

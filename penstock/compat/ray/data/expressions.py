@@ -1,4 +1,7 @@
-"""``ray.data.expressions``: columns, constants and functions, with the functions of text in ``.str``."""
+"""``ray.data.expressions``: columns, constants and functions, with the namespaces ``.str .list .struct .dt .arr .map``.
+
+``RayExpression`` has the namespaces; each is a table from Ray's name to Penstock's function.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock import functions as f
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal
+from penstock.errors import InvalidArgumentError
 from penstock.expr import column
 from penstock.expr.column import Expression
 from penstock.functions.core import arrow_function as _arrow
@@ -164,35 +167,113 @@ def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
 pyarrow_udf = udf
 
 
-_STRINGS = {
-    "len": "utf8_length", "byte_len": "binary_length", "contains": "match_substring", "match": "match_like",
-    "match_regex": "match_substring_regex", "find": "find_substring", "find_regex": "find_substring_regex",
-    "count": "count_substring", "count_regex": "count_substring_regex", "replace": "replace_substring",
-    "replace_regex": "replace_substring_regex", "replace_slice": "binary_replace_slice", "repeat": "binary_repeat",
-    "slice": "utf8_slice_codeunits", "split": "split_pattern", "split_regex": "split_pattern_regex",
-    "extract": "extract_regex", "is_ascii": "string_is_ascii", "strip": "utf8_trim_whitespace",
-    "lstrip": "utf8_ltrim_whitespace", "rstrip": "utf8_rtrim_whitespace",
+def _stripped(characters_of: str, whitespace: str) -> Callable[..., Expression]:
+    def strip(expr: Expression, characters: str | None = None) -> Expression:
+        return _arrow(whitespace, expr) if characters is None else _arrow(characters_of, expr, characters=characters)
+
+    return strip
+
+
+def _pad(expr: Expression, width: int, fillchar: str = " ", side: str = "right") -> Expression:
+    functions = {"left": "utf8_lpad", "right": "utf8_rpad", "both": "utf8_center"}
+    if side not in functions:
+        raise InvalidArgumentError(f"str.pad(side={side!r}): use one of {', '.join(functions)}")
+    return _arrow(functions[side], expr, width, fillchar)
+
+
+def _list_get(expr: Expression, index: int) -> Expression:
+    return expr[index]
+
+
+def _list_slice(
+    expr: Expression, start: int | None = None, stop: int | None = None, step: int | None = None
+) -> Expression:
+    return _arrow("list_slice", expr, start=start or 0, stop=stop, step=step or 1)
+
+
+def _list_sort(expr: Expression, order: str = "ascending", null_placement: str = "at_end") -> Expression:
+    for value, known in ((order, ("ascending", "descending")), (null_placement, ("at_start", "at_end"))):
+        if value not in known:
+            raise InvalidArgumentError(f"list.sort({value!r}): use one of {', '.join(known)}")
+    return f.list_sort(expr, desc=order == "descending", nulls_first=null_placement == "at_start")
+
+
+def _field_by_index(expr: Expression, index: int) -> Expression:
+    if index < 0:
+        raise InvalidArgumentError(f"struct.field_by_index({index}): the index of a field is 0 or more")
+    return _arrow("struct_field", expr, index)
+
+
+def _rounded(name: str) -> Callable[..., Expression]:
+    return lambda expr, unit: _arrow(f"{name}_temporal", expr, multiple=1, unit=unit)
+
+
+def _of_arrow(**functions: str) -> dict[str, Callable[..., Expression]]:
+    """Return functions of ``pyarrow.compute`` by name; Ray Data uses the same."""
+    return {name: functools.partial(_arrow, function) for name, function in functions.items()}
+
+
+NAMESPACES: dict[str, dict[str, Callable[..., Expression]]] = {
+    "str": {
+        **_of_arrow(
+            len="utf8_length", byte_len="binary_length", upper="utf8_upper", lower="utf8_lower", title="utf8_title",
+            capitalize="utf8_capitalize", swapcase="utf8_swapcase", reverse="utf8_reverse", contains="match_substring",
+            starts_with="starts_with", ends_with="ends_with", match="match_like", match_regex="match_substring_regex",
+            find="find_substring", find_regex="find_substring_regex", count="count_substring",
+            count_regex="count_substring_regex", replace="replace_substring", replace_regex="replace_substring_regex",
+            replace_slice="binary_replace_slice", slice="utf8_slice_codeunits", split="split_pattern",
+            split_regex="split_pattern_regex", split_whitespace="utf8_split_whitespace", extract="extract_regex",
+            repeat="binary_repeat", center="utf8_center", lpad="utf8_lpad", rpad="utf8_rpad",
+        ),
+        **_of_arrow(**{f"is_{kind}": f"utf8_is_{kind}" for kind in (
+            "alnum", "alpha", "decimal", "digit", "lower", "numeric", "printable", "space", "title", "upper")}),
+        **_of_arrow(is_ascii="string_is_ascii"),
+        "strip": _stripped("utf8_trim", "utf8_trim_whitespace"),
+        "lstrip": _stripped("utf8_ltrim", "utf8_ltrim_whitespace"),
+        "rstrip": _stripped("utf8_rtrim", "utf8_rtrim_whitespace"),
+        "pad": _pad,
+    },
+    "list": {
+        **_of_arrow(len="list_value_length"),
+        "get": _list_get, "slice": _list_slice, "flatten": f.list_flatten, "sort": _list_sort,
+    },
+    "arr": {"to_list": lambda expr: expr},
+    "struct": {"field": lambda expr, field_name: expr[field_name], "field_by_index": _field_by_index},
+    "map": {"keys": f.map_keys, "values": f.map_values},
+    "dt": {
+        **_of_arrow(**{part: part for part in ("year", "month", "day", "hour", "minute", "second")}),
+        "strftime": lambda expr, fmt: _arrow("strftime", expr, format=fmt),
+        **{name: _rounded(name) for name in ("ceil", "floor", "round")},
+    },
 }  # fmt: skip
-"""The functions of ``pyarrow.compute`` for text that have other names than in Ray Data."""
 
 
-class Strings:
-    """The functions of text, bound to an expression: ``col("t").str.upper()``."""
+class Namespace:
+    """The functions of one namespace, bound to an expression: ``col("t").str.upper()``."""
 
-    def __init__(self, expr: Expression) -> None:
-        self._expr = expr
+    def __init__(self, name: str, expr: Expression) -> None:
+        self._name, self._expr = name, expr
+
+    def __getitem__(self, key: Any) -> Expression:
+        if self._name == "struct" and isinstance(key, int):
+            return self.field_by_index(key)
+        return self._expr[key]  # already one with these methods
 
     def __getattr__(self, name: str) -> Callable[..., Expression]:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        names = (_STRINGS.get(name), f"utf8_{name}", name)
-        function = next((each for each in names if each in pc.list_functions()), None)
+        function = NAMESPACES[self._name].get(name)
         if function is None:
-            raise refusal(f"str.{name}", "use the functions of penstock.functions")
-        return functools.partial(_keeping(_arrow), function, self._expr)
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise refusal(f"{self._name}.{name}", f"the namespace has {', '.join(sorted(NAMESPACES[self._name]))}")
+        return functools.partial(_keeping(function), self._expr)
 
 
-RayExpression.str = property(Strings)  # type: ignore[attr-defined]
+def _namespace(name: str) -> property:
+    return property(lambda expr: Namespace(name, expr), doc=f"The functions of Ray Data's ``.{name}``.")
+
+
+for _name in NAMESPACES:
+    setattr(RayExpression, _name, _namespace(_name))
 
 
 def __getattr__(name: str) -> Any:

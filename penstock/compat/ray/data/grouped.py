@@ -7,7 +7,10 @@ from typing import Any
 
 from penstock.compat.ray.data import aggregate
 from penstock.compat.ray.data.resource_options import function_options
+from penstock.expr.column import Expression
+from penstock.expr.nodes import Aggregation
 from penstock.frame.dataframe import DataFrame
+from penstock.functions.aggregates import Window, over
 
 
 class GroupedData(aggregate.Shortcuts):
@@ -33,3 +36,9 @@ class GroupedData(aggregate.Shortcuts):
 
     def map_groups(self, fn: Callable[..., Any], **options: Any) -> Any:
         return DataFrame.groupby(self._dataset, *self._keys).map_groups(fn, **function_options(options))
+
+    def with_column(self, column_name: str, expr: Expression, **options: Any) -> Any:
+        """Add an aggregate of the group, or an expression of the row, to each row."""
+        if not isinstance(expr._node, Aggregation):
+            return self._dataset.with_column(column_name, expr)
+        return self._dataset.with_column(column_name, over(expr, Window().partition_by(*self._keys)))
