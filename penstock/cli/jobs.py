@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from typing import Annotated
@@ -26,19 +25,19 @@ def jobs(
     \b
     penstock jobs results/ --json
     """
-    from penstock.jobs.summary import summaries_below
+    from penstock.dashboard.home import HomeBoard
 
     _check_exists(folder)
-    found = list(summaries_below(folder))
+    found = HomeBoard(folder).home()["jobs"]
     if json:
-        print_json([dataclasses.asdict(each) for each in found])
+        print_json(found)
     elif not found:
         print(f"There are no jobs in {folder}. A write with --resume, or resume=True in Python, is a job.")
     for each in () if json else found:
-        failed = f", {each.num_failed:,} failed" if each.num_failed else ""
-        print(f"{each.state:<11} {each.root}  ({each.num_rows:,} rows{failed})")
-        if each.command:
-            print(f"{'':<11} {each.command}")
+        failed = f", {each['num_failed']:,} failed" if each["num_failed"] else ""
+        print(f"{each['state']:<11} {each['root']}  ({each['num_rows']:,} rows{failed})")
+        if each["command"]:
+            print(f"{'':<11} {each['command']}")
 
 
 @app.command()

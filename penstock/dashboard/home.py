@@ -27,7 +27,7 @@ class HomeBoard:
         self._lock = threading.Lock()
 
     def home(self) -> dict[str, Any]:
-        jobs = [self._summary(root) for root in self._roots()]
+        jobs = [self._summary(root) for root in self._roots()[:MAX_JOBS]]
         jobs.sort(key=lambda job: (job["state"] != "running", -job["started_at"]))
         return {"folder": self._folder, "jobs": jobs, "queries": [] if self._folder else queries_of_processes()}
 
@@ -37,17 +37,17 @@ class HomeBoard:
         return self.shown(asked).state(asked) | {"has_home": True}
 
     def _roots(self) -> list[str]:
-        return known_jobs() if self._folder is None else list(roots_below(self._folder))[:MAX_JOBS]
+        return known_jobs() if self._folder is None else list(roots_below(self._folder))
 
     def shown(self, asked: Mapping[str, Any]) -> JobBoard:
-        return self._board_of(*(asked[name] for name in ("job", "other") if asked.get(name)))
+        roots = tuple(asked[name] for name in ("job", "other") if asked.get(name))
+        if roots not in self._boards and (unknown := set(roots) - set(self._roots())):
+            raise InvalidArgumentError(f"The job {min(unknown)!r} is not listed here, or is gone.")
+        return self._board_of(*roots)
 
     def _board_of(self, *roots: str) -> JobBoard:
         with self._lock:
             if roots not in self._boards:
-                known = self._roots()
-                if unknown := [root for root in roots if root not in known]:
-                    raise InvalidArgumentError(f"The job {unknown[0]!r} is not listed here, or is gone.")
                 self._boards[roots] = JobBoard(roots)
             return self._boards[roots]
 

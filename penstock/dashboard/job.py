@@ -282,7 +282,7 @@ class JobBoard:
             if (found := self._selections.get(key)) is None or found.error is not None:
                 paths = [file.path for file in others]
                 compare = Differences(paths, wanted.key) if wanted.is_different and paths else None
-                found = RowSearch(reader.all(), reader.num_rows, reader.failed, wanted, compare)
+                found = RowSearch(reader.all(), reader.failed, wanted, compare)
                 self._selections[key] = found
                 if len(self._selections) > MAX_SELECTIONS:
                     self._selections.pop(next(iter(self._selections))).stop()

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
+from penstock.config import config
 from penstock.contracts import Bundle, RemoteBatch, Report, WrittenOutput
-from penstock.dashboard.row_pages.facets import facet_values, sort_keys
 from penstock.dashboard.row_pages.found_rows import (
     EMPTY_PAGE,
     PAGE_ROWS,
@@ -28,8 +28,9 @@ from penstock.dashboard.row_pages.found_rows import (
     shown_rows,
 )
 from penstock.dashboard.row_pages.prompts import PromptTemplate
-from penstock.dashboard.row_pages.row_search import has_status, mask_of, neighbours, order_of
+from penstock.dashboard.row_pages.row_search import NUMBER, neighbours, selected
 from penstock.events.events import RowError, StageInfo
+from penstock.frame.read.memory import from_arrow
 from penstock.observe.printable import format_bytes
 from penstock.plan.stages import CallBatch, CallUdf
 from penstock.protocols import Ledger
@@ -129,7 +130,7 @@ class RecentRows:
             return EMPTY_PAGE | {"note": self._note}
         chosen = _chosen(found, asked)
         if asked.is_alone:
-            rows = range(len(found.numbers) - 1, -1, -1)
+            rows = range(len(found.numbers))
             alone = [row for row in rows if found.numbers[row] == asked.first][:1]
             if asked.jump is not None:
                 wanted = [row for row in rows if (place := found.places[row]) and place.number == asked.jump]
@@ -156,17 +157,21 @@ class RecentRows:
     def _found(self) -> FoundRows | None:
         with self._lock:
             pieces = list(self._pieces)
-        return joined(pieces) if pieces else None
+        if not pieces:
+            return None
+        found = joined(pieces)
+        return found.take(range(len(found.numbers) - 1, -1, -1))
 
 
-def _chosen(found: FoundRows, asked: RowsRequest) -> list[int]:
+def _chosen(found: FoundRows, asked: RowsRequest) -> Sequence[int]:
     """Return the places of the rows that match, sorted or the newest first."""
-    mask = mask_of(found.batch, asked)
-    rows = [row for row in reversed(range(len(mask))) if mask[row] and has_status(found.errors[row], asked)]
-    if asked.sort:
-        keys = sort_keys(facet_values(found.batch, asked.sort)).take(pa.array(rows, pa.int64()))
-        rows = [rows[place] for place in order_of(pa.chunked_array([keys]), asked.is_descending)]
-    return rows
+    if not asked.is_filtered:
+        return range(len(found.numbers))
+    failed = {row: error for row, error in enumerate(found.errors) if error is not None}
+    with config(progress=False, dashboard=False):
+        rows = selected(from_arrow(pa.Table.from_batches([found.batch])), failed, asked)
+        places: list[int] = rows.select(NUMBER).to_pydict()[NUMBER]
+    return places
 
 
 def _places(work: object, row_numbers: pa.Array | None, positions: Sequence[int]) -> list[RowPlace | None]:

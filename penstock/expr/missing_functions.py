@@ -50,7 +50,7 @@ _WAYS = {
     "as_bool as_string as_binary as_date as_file as_null as_python as_time as_timestamp as_duration as_decimal128 "
     "as_fixed_size_binary as_list as_fixed_size_list as_struct as_map as_embedding as_tensor as_image as_interval",
     "Penstock has no such type; use a struct of its parts": "as_union as_sparse_tensor as_extension",
-    "write the method on the column itself, as in ps.col(name).upper()": "str dt arr",
+    "write the method on the column itself, as in ps.col(name).upper()": "str dt arr float list map image",
 }
 INSTEAD = {name: way for way, names in _WAYS.items() for name in names.split()} | {
     name: f'use ps.sql_expr("{function}(a)"), a function of DuckDB' for name, function in _DUCKDB.items()

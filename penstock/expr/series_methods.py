@@ -1,9 +1,7 @@
 """Methods and operators of ``Series``: the same as on ``Expression``, but computed at once.
 
-    series.upper()              # col("x").upper() over the values of series
-    series * 2 > other          # another Series is a second column; a Series of one row is a constant
-
-``.str``, ``.dt`` and the other namespaces of Daft find the same functions.
+series.upper()              # col("x").upper() over the values of series
+series * 2 > other          # another Series is a second column; a Series of one row is a constant
 """
 
 from __future__ import annotations
@@ -21,31 +19,10 @@ from penstock.types.plain import arrow_array
 from penstock.types.series import connect_methods
 
 _AGGREGATES = ("count", "max", "mean", "min", "product", "stddev", "sum")
-_NAMESPACES = {
-    "str": {"extract": "regexp_extract", "extract_all": "regexp_extract_all", "match": "regexp"},
-    "dt": {"truncate": "date_trunc"},
-    "float": {},
-    "list": {name: f"list_{name}" for name in ("contains", "flatten", "length", "sort")},
-    "map": {"get": "map_get"},
-    "image": {"decode": "decode_image", "encode": "encode_image", "to_mode": "convert_image",
-              "to_tensor": "image_to_tensor"},
-}  # fmt: skip
 _ROW_BY_ROW = (Alias, Call, Cast, ColumnRef, Literal)
 
 
-class SeriesNamespace:
-    """The functions of one namespace, bound to a Series: ``series.str.upper()``."""
-
-    def __init__(self, series: Series, names: dict[str, str]) -> None:
-        self._series, self._names = series, names
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._series, self._names.get(name, name))
-
-
 def _find(series: Series, name: str) -> Any:
-    if name in _NAMESPACES:
-        return SeriesNamespace(series, _NAMESPACES[name])
     if name in _AGGREGATES:
         return functools.partial(_aggregated, name, series)
     try:

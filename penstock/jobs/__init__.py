@@ -8,7 +8,7 @@ reconcile    the part of a state that is still valid: files lost, inputs changed
 row_order    merge rows that were computed again into input order
 folder       ``JobFolder``: the hidden folder of a job, on disk or on an object store, with its notes
 journal, ledger                  the parts that are done; the answers of calls
-summary      the state of a job, for the command line and the dashboard
+summary      jobs below a folder, their states, and the commands that began them
 
 A job records what resuming needs. A viewer keeps notes of its own (``observe/viewers.py``). The room may import
 ``runners`` and everything below.

@@ -1,39 +1,19 @@
-"""The state of a job, read from its folder while it runs or later."""
+"""Find jobs, their states, and the command lines that began them."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from penstock.errors import JobError, JobRunningError
 from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.jobs.folder import JobFolder, open_job_folder
-from penstock.jobs.state import JobState
 from penstock.storage.storage_options import StorageOptions
 
 COMMAND = "command"  # the note of the command line that began a job
-
-
-@dataclass(frozen=True)
-class JobSummary:
-    """One job. ``num_rows`` counts the finished rows, failed ones included; ``num_failed`` counts the failed ones."""
-
-    root: str
-    state: Literal["running", "unfinished", "finished", "damaged"]
-    num_rows: int
-    num_failed: int
-    command: str | None
-
-
-def summaries_below(root: str) -> Iterator[JobSummary]:
-    """Yield the jobs in a local folder and the folders below it, or the job at a URL."""
-    for folder in roots_below(root):
-        if (found := job_summary(folder) if "://" in folder else _summary_or_damage(folder)) is not None:
-            yield found
 
 
 def roots_below(root: str) -> Iterator[str]:
@@ -45,23 +25,6 @@ def roots_below(root: str) -> Iterator[str]:
         if JOB_FOLDER in names:
             yield folder
         names[:] = sorted(name for name in names if name[0] not in "._")
-
-
-def job_summary(root: str) -> JobSummary | None:
-    """Return the state of the job that writes to ``root``, or None if there is no job."""
-    folder = open_folder(root)
-    if folder.notes.read("job") is None:
-        return None
-    state = JobState.of(folder.journal.read())
-    return JobSummary(root, run_state(folder), state.num_rows, len(state.failures), command_text(folder))
-
-
-def _summary_or_damage(root: str) -> JobSummary | None:
-    """Return the state of a job. A job that cannot be read shows as damaged, so that it does not hide the others."""
-    try:
-        return job_summary(root)
-    except (JobError, OSError):
-        return JobSummary(root, "damaged", 0, 0, None)
 
 
 def open_folder(root: str) -> JobFolder:

@@ -198,10 +198,10 @@ def _record(value: Any, fields: Mapping[str, DataType]) -> Mapping[str, Any]:
 def _encode_fixed(values: Sequence[Any], dtype: DataType) -> pa.Array:
     """Encode embeddings and fixed-shape tensors: stack the rows into one ndarray."""
     shape = dtype.arrow.shape
-    rows = _numbers([value for value in values if value is not None])
+    rows = _numbers([np.zeros(shape, np.uint8) if value is None else value for value in values])
     if rows.shape[1:] != shape and len(rows):
         raise ValueError(f"the values have shape {rows.shape[1:]}")
-    return ndarrays.fixed_rows(arrow_values(_spread(rows, values, shape).reshape(-1)), dtype.arrow, _mask(values))
+    return ndarrays.fixed_rows(arrow_values(rows.reshape(-1)), dtype.arrow, _mask(values))
 
 
 def _numbers(rows: Sequence[Any]) -> ndarrays.NDArray:
@@ -212,16 +212,6 @@ def _numbers(rows: Sequence[Any]) -> ndarrays.NDArray:
     if stacked.dtype.kind not in "biuf":
         raise TypeError(f"they are not numbers ({stacked.dtype})")
     return stacked
-
-
-def _spread(rows: ndarrays.NDArray, values: Sequence[Any], shape: tuple[int, ...]) -> ndarrays.NDArray:
-    """Return the rows with zeros in place of None."""
-    if len(rows) == len(values) and len(rows):
-        return rows
-    spread = np.zeros((len(values), *shape), rows.dtype)
-    if len(rows):
-        spread[[value is not None for value in values]] = rows
-    return spread
 
 
 def _encode_ragged(values: Sequence[Any], dtype: DataType) -> pa.Array:

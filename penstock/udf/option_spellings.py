@@ -28,36 +28,26 @@ OURS: dict[str, tuple[str, ...]] = {
     "concurrency": ("max_concurrency",),
     "descending": ("desc",),
     "dtype": ("return_dtype", "schema"),
-    "file_path_col": ("path_column",),
     "filesystem": ("storage_options",),
     "fs": ("storage_options",),
     "io_config": ("storage_options",),
     "key": ("by",),
-    "max_api_concurrency": ("concurrency",),
     "max_completion_tokens": ("max_output_tokens", "max_tokens"),
-    "max_rows_per_file": ("rows_per_file",),
-    "min_rows_per_file": ("rows_per_file",),
-    "num_rows_per_file": ("rows_per_file",),
     "num_workers": ("concurrency",),
     "partition_by": ("partition_cols",),
     "partition_on": ("partition_cols",),
-    "partitioning": ("hive_partitioning",),
-    "paths": ("path",),
     "ray_remote_args": ("ray_options",),
     "resources": ("ray_options",),
     "reverse": ("desc",),
-    "response_format": ("return_format",),
     "root_dir": ("path",),
     "row_group_size": ("rows_per_file",),
     "runtime_env": ("ray_options",),
     "save_mode": ("mode",),
-    "schema_hints": ("schema",),
-    "system": ("system_message",),
     "system_prompt": ("system_message",),
     "uri": ("path",),
     "write_mode": ("mode",),
 }
-"""The options that a spelling may mean; the message names the first one that the function has."""
+"""The options that a spelling far from them may mean; the message names the first one that the function has."""
 
 _BY_DUCKDB = "DuckDB reads such files: ps.from_arrow(duckdb.read_csv(path, comment='#', null_padding=True).arrow())."
 _PATHS_ONLY = "A column has paths only: give it to from_files or download, or set the variables of the store."

@@ -77,9 +77,9 @@ def test_the_largest_group_leaves_first_and_a_group_as_a_whole() -> None:
         queue.add(text, text)
     first = [queue.take(), queue.take()]
     queue.add("b" * 50 + "9", "b" * 50 + "9")  # joins the group that is leaving
-    order = [*first, *(queue.take() for _ in range(len(queue)))]
+    order = [*first, *iter(queue.take, None)]
     assert [text[0] for text in order if text is not None] == [*"bbbbbb", *"aa", "s"]
-    assert queue.take() is None
+    assert not queue
 
 
 def test_a_replica_keeps_its_prefixes_and_none_is_idle() -> None:
@@ -97,7 +97,8 @@ def test_the_queue_does_not_keep_what_has_left() -> None:
     for number in range(20_000):
         queue.add(number, f"group {number % 7} {'x' * 50} {number}")
         assert queue.take(number % 2) is not None
-    assert sum(map(len, queue._heaps)) < 5_000
+    assert not queue
+    assert sum(map(len, queue._orders)) < 5_000
 
 
 # --- deaths -----------------------------------------------------------------------------------------------------------

@@ -143,8 +143,7 @@ def test_a_value_that_fills_the_file_while_another_is_synced(tmp_path: Path, mon
     ledger.close()
 
 
-def test_more_keys_than_the_recent_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cache.ledger.index._MOST_RECENT", 50)
+def test_keys_of_many_commits(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path)
     keys = keys_of(range(600))
     for first in range(0, 600, 30):

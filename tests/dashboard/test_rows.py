@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -17,9 +16,12 @@ from playwright.sync_api import Page, Route, expect
 
 import penstock as ps
 from penstock.dashboard.job import JobBoard
+from penstock.dashboard.row_pages import pages
 from penstock.dashboard.row_pages.export import exported, shapes
+from penstock.dashboard.row_pages.found_rows import RowsRequest
 from penstock.dashboard.row_pages.pages import _scanned_rows
 from penstock.dashboard.row_pages.parquet_rows import parquet_rows
+from penstock.dashboard.row_pages.row_search import NUMBER, selected
 from penstock.errors import InvalidArgumentError
 from penstock.frame.read.by_extension import read_files
 from tests.dashboard.test_job import MARKUP, served
@@ -56,8 +58,13 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MAX_SEARCH_S", 60.0)  # a busy machine takes its time
+
+
 @pytest.fixture(scope="module")
-def board(job: Path) -> Iterator[JobBoard]:
+def board(job: Path) -> JobBoard:
     return JobBoard([str(job)])
 
 
@@ -79,6 +86,35 @@ def test_rows_are_sorted_and_filtered_by_columns_and_fields(board: JobBoard) -> 
     for wrong in ({"sort": "nothing"}, {"where": '[["id", "over", "many"]]'}, {"where": '[["id", "near", "1"]]'}):
         with pytest.raises(InvalidArgumentError):
             board.rows(wrong)
+
+
+@pytest.mark.parametrize(
+    ("asked", "places"),
+    [
+        ({"search": "red"}, [0, 2]),  # in any case, in structs and lists; neither in images nor in embeddings
+        ({"search": "2.5"}, [1]),
+        ({"where": '[["tags", "over", "1"]]'}, [1]),
+        ({"where": '[["text", "is not", "Red"]]'}, [1, 2]),
+        ({"where": '[["text", "null", ""]]'}, [2]),
+        ({"where": '[["answer.label", "has", "RED"]]'}, [2]),
+        ({"where": '[["image", "is", "1"]]'}, []),
+        ({"sort": "text"}, [1, 0, 2]),
+        ({"sort": "tags", "desc": "1"}, [1, 0, 2]),
+        ({"sort": "vector"}, [0, 1, 2]),
+    ],
+)
+def test_values_of_any_type_are_found_and_sorted(asked: dict[str, str], places: list[int]) -> None:
+    pixels = [np.zeros((2, 2, 3), np.uint8)] * 3
+    values = {
+        "text": ["Red", "green", None],
+        "number": [1.0, 2.5, None],
+        "tags": [["x"], ["y", "z"], None],
+        "answer": [{"label": "blue"}, {"label": None}, {"label": "dark RED"}],
+        "vector": [np.full(2, 2.5, np.float32)] * 3,
+        "image": pixels,
+    }
+    rows = ps.from_pydict(values).with_column("image", ps.col("image").cast(ps.DataType.image("RGB")))
+    assert selected(rows, {}, RowsRequest.of(asked)).to_pydict()[NUMBER] == places
 
 
 def test_a_selection_is_counted_and_exported(board: JobBoard) -> None:

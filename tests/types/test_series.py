@@ -120,13 +120,13 @@ def test_functions_of_expressions_are_methods() -> None:
     found = {
         "add": numbers + others, "reflected": 2 * numbers, "constant": numbers + Series.from_pylist([10]),
         "compare": numbers > others, "filter": numbers.filter(numbers > 1), "choose": (numbers > 2).if_else(1, others),
-        "method": words.upper(), "namespace": words.str.contains("b"), "fill": numbers.fill_null(0),
-        "list": Series.from_pylist([[1, 2], []]).list.length(), "sum": numbers.sum(), "count": numbers.count(),
+        "method": words.upper(), "text": words.contains("b"), "fill": numbers.fill_null(0),
+        "list": Series.from_pylist([[1, 2], []]).list_length(), "sum": numbers.sum(), "count": numbers.count(),
         "sort": numbers.sort(descending=True), "argsort": numbers.argsort(), "empty": words[:0].lower(),
     }  # fmt: skip
     assert {name: series.to_pylist() for name, series in found.items()} == {
         "add": [3, None, 5], "reflected": [2, None, 6], "constant": [11, None, 13], "compare": [False, None, True],
-        "filter": [3], "choose": [2, 2, 1], "method": ["AB", "C", None], "namespace": [True, False, None],
+        "filter": [3], "choose": [2, 2, 1], "method": ["AB", "C", None], "text": [True, False, None],
         "fill": [1, 0, 3], "list": [2, 0], "sum": [4], "count": [2], "sort": [None, 3, 1], "argsort": [0, 2, 1],
         "empty": [],
     }  # fmt: skip

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from penstock.dashboard.row_pages.facets import facet_values, facets_of, shape_of
+from penstock.config import config
+from penstock.dashboard.row_pages.facets import Facet, facets_of, shape_of
 from penstock.errors import InvalidArgumentError
+from penstock.frame.read.memory import from_arrow
 
 MAX_ROWS = 100_000  # of a file
 MAX_SHAPE_ROWS = 200_000
@@ -52,9 +54,11 @@ def _json(value: object) -> bytes:
 
 def shapes(rows: pa.Table) -> list[dict[str, Any]]:
     """Return the distribution of each column and field that has something to count."""
-    batches = rows.combine_chunks().to_batches()
-    found = []
-    for name in facets_of(rows.schema) if batches else ():
-        if (shape := shape_of(name, [facet_values(batch, name) for batch in batches])) is not None:
-            found.append(shape)
-    return found[:MAX_SHAPES]
+    names = list(facets_of(rows.schema))
+    facets = [Facet.of(rows.schema, name) for name in names]
+    values = [each.value.alias(f"value {number}") for number, each in enumerate(facets)]
+    sizes = [each.size.alias(f"size {number}") for number, each in enumerate(facets)]
+    with config(progress=False, dashboard=False):
+        columns = from_arrow(rows).select(*values, *sizes).to_arrow().columns
+    found = map(shape_of, names, columns, columns[len(names) :])
+    return [shape for shape in found if shape is not None][:MAX_SHAPES]

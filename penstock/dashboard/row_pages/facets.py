@@ -5,8 +5,9 @@ Rows are filtered and sorted by them: numbers and texts by value, lists by lengt
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+import operator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -16,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError
+from penstock.expr.column import Expression, col, lit
+from penstock.functions.core import arrow_function
 
 MAX_FACETS = 200
 MAX_DEPTH = 3
@@ -62,32 +65,91 @@ def facets_of(schema: pa.Schema) -> dict[str, Path]:
     return dict(list(found.items())[:MAX_FACETS])
 
 
-def facet_values(batch: pa.RecordBatch, name: str) -> pa.Array:
-    if (path := facets_of(batch.schema).get(name)) is None:
-        raise InvalidArgumentError(f"The rows have no {name!r}.")
-    array = batch.column(path[0])
-    for part in path[1:]:
-        array = pc.struct_field(array, part)
-    return array
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """A facet of some rows: its expression and its type."""
+
+    value: Expression
+    kind: pa.DataType
+
+    @staticmethod
+    def of(schema: pa.Schema, name: str) -> Facet:
+        if (path := facets_of(schema).get(name)) is None:
+            raise InvalidArgumentError(f"The rows have no {name!r}.")
+        found = Facet(col(path[0]), schema.field(path[0]).type)
+        for part in path[1:]:
+            found = found.part(part)
+        return found
+
+    def part(self, name: str) -> Facet:
+        return Facet(self.value.struct_get(name), self.kind.field(name).type)
+
+    @property
+    def size(self) -> Expression:
+        """Numbers, or the lengths of texts and lists, as floats; null for anything else."""
+        if is_number(self.kind):
+            return self.value.cast("float64")
+        if is_text(self.kind):
+            return self.value.length().cast("float64")
+        return self.value.list_length().cast("float64") if is_list(self.kind) else lit(None).cast("float64")
+
+    @property
+    def sort_key(self) -> Expression:
+        """The key that rows are sorted by: numbers, texts in lower case, times, and the lengths of lists."""
+        if is_text(self.kind):
+            return self.value.substr(0, MAX_KEY_CHARS).lower()
+        return self.value if pa.types.is_temporal(self.kind) else self.size
+
+    def meets(self, condition: RowFilter) -> Expression:
+        """Return which rows meet a condition. Null meets ``null`` and ``is not`` alone."""
+        given = condition.value
+        match condition.operator:
+            case "null":
+                return self.value.is_null()
+            case "filled":
+                return self.value.not_null()
+            case "is":
+                return self._equals(given)
+            case "is not":
+                return ~self._equals(given).fill_null(False)
+            case "has":
+                return self.contains(given)
+            case "over":
+                return self.size > _number(given)
+            case "under":
+                return self.size < _number(given)
+
+    def _equals(self, text: str) -> Expression:
+        if is_number(self.kind) and not pa.types.is_boolean(self.kind):
+            try:
+                return self.size == float(text)
+            except ValueError:
+                return lit(False)
+        is_shown = is_text(self.kind) or pa.types.is_boolean(self.kind) or pa.types.is_temporal(self.kind)
+        return arrow_function("cast", self.value, pa.large_string()) == text if is_shown else lit(False)
+
+    def contains(self, text: str) -> Expression:
+        """Return which rows have a text, in any case, in the texts or numbers of this facet.
+
+        A search looks neither into images nor at the numbers of embeddings.
+        """
+        if pa.types.is_struct(self.kind):
+            parts = [self.part(field.name).contains(text) for field in self.kind]
+            return functools.reduce(operator.or_, parts, lit(False))
+        texts = None
+        if is_text(self.kind):
+            texts = self.value
+        elif is_number(self.kind) and NUMBER_TEXT.issuperset(text.lower()):
+            texts = self.value.cast("string")
+        elif is_list(self.kind) and not is_number(self.kind.value_type):
+            texts = self.value.serialize("json")
+        return lit(False) if texts is None else arrow_function("match_substring", texts, text, ignore_case=True)
 
 
-def matches(batch: pa.RecordBatch, condition: RowFilter) -> pa.Array:
-    """Return for each row whether it meets the condition. Null meets ``null`` and ``is not`` alone."""
-    values, given = facet_values(batch, condition.facet), condition.value
-    match condition.operator:
-        case "null":
-            return pc.is_null(values)
-        case "filled":
-            return pc.is_valid(values)
-        case "is" | "is not":
-            found = pc.fill_null(_equal(values, given), False)
-            return found if condition.operator == "is" else pc.invert(found)
-        case "has":
-            return pc.fill_null(contains(values, given), False)
-        case "over":
-            return pc.fill_null(pc.greater(sizes(values), _number(given)), False)
-        case "under":
-            return pc.fill_null(pc.less(sizes(values), _number(given)), False)
+def contains_text(schema: pa.Schema, text: str) -> Expression:
+    """Return which rows have a text or number anywhere that contains ``text``, in any case."""
+    found = [Facet(col(field.name), field.type).contains(text).fill_null(False) for field in schema]
+    return functools.reduce(operator.or_, found, lit(False))
 
 
 def _number(text: str) -> float:
@@ -95,22 +157,6 @@ def _number(text: str) -> float:
         return float(text.replace(",", ""))
     except ValueError:
         raise InvalidArgumentError(f"{text!r} is not a number.") from None
-
-
-def _equal(values: pa.Array, text: str) -> pa.Array:
-    if is_number(values.type) and not pa.types.is_boolean(values.type):
-        try:
-            return pc.equal(values.cast(pa.float64()), float(text))
-        except ValueError:
-            return pa.array([False] * len(values))
-    return pc.equal(_texts(values), text)
-
-
-def _texts(values: pa.Array) -> pa.Array:
-    try:
-        return values.cast(pa.large_string())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        return pa.nulls(len(values), pa.large_string())
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -126,93 +172,21 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def sizes(values: pa.Array) -> pa.Array:
-    """Return numbers, or the lengths of texts and lists, as floats; null for anything else."""
-    kind = values.type
-    if is_number(kind):
-        return values.cast(pa.float64())
-    if is_text(kind):
-        return pc.utf8_length(values).cast(pa.float64())
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pc.list_value_length(values).cast(pa.float64())
-    return pa.nulls(len(values), pa.float64())
-
-
-def sort_keys(values: pa.Array) -> pa.Array:
-    """Return what rows are sorted by: numbers, texts, times, and the lengths of lists.
-
-    >>> sort_keys(pa.array(["B", "a", None]).slice(1)).to_pylist(), sort_keys(pa.array(["É", "a"])).to_pylist()
-    (['a', None], ['é', 'a'])
-    """
-    if is_text(values.type):
-        texts = values.cast(pa.large_string())
-        if pc.all(pc.string_is_ascii(texts)).as_py() is not False:  # several times as fast
-            return pc.ascii_lower(pc.binary_slice(texts.cast(pa.large_binary()), 0, MAX_KEY_CHARS).cast(texts.type))
-        return pc.utf8_lower(pc.utf8_slice_codeunits(texts, 0, MAX_KEY_CHARS))
-    if pa.types.is_temporal(values.type):
-        return _texts(values)
-    return sizes(values)
-
-
-def is_searched(kind: pa.DataType) -> bool:
-    """Return whether a search for a text looks into values of a type: not into images or the numbers of embeddings.
-
-    >>> embedding, tags = pa.list_(pa.float32()), pa.list_(pa.string())
-    >>> [is_searched(kind) for kind in (pa.int64(), embedding, tags, pa.struct({"tags": tags, "of": embedding}))]
-    [True, False, True, True]
-    """
-    if isinstance(kind, pa.BaseExtensionType):
-        return False
-    if pa.types.is_struct(kind):
-        return any(is_searched(field.type) for field in kind)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return not is_number(kind.value_type) and is_searched(kind.value_type)
-    return is_text(kind) or is_number(kind)
-
-
-def contains_text(batch: pa.RecordBatch, text: str) -> pa.Array:
-    """Return whether a text or number anywhere in a row contains ``text``, in any case.
-
-    >>> batch = pa.RecordBatch.from_pydict({"a": ["Red", None], "b": [{"c": ["x"]}, {"c": ["dark RED"]}]})
-    >>> contains_text(batch, "red").to_pylist(), contains_text(batch, "dark").to_pylist()
-    ([True, True], [False, True])
-    """
-    found = pa.array([False] * batch.num_rows)
-    for column in batch.columns:
-        found = pc.or_(found, pc.fill_null(contains(column, text), False))
-    return found
-
-
-def contains(array: pa.Array, text: str) -> pa.Array:
-    kind = array.type
-    if not is_searched(kind):
-        return pa.nulls(len(array), pa.bool_())
-    if pa.types.is_struct(kind):
-        found = pa.nulls(len(array), pa.bool_())
-        for part in array.flatten():
-            found = pc.or_kleene(found, contains(part, text))
-        return found
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        parents = pc.list_parent_indices(array).filter(pc.fill_null(contains(array.flatten(), text), False))
-        return pc.is_in(pa.array(range(len(array)), pa.int64()), pc.cast(parents, pa.int64()))
-    if is_text(kind):
-        return pc.match_substring(array, text, ignore_case=True)
-    if is_number(kind) and NUMBER_TEXT.issuperset(text.lower()):
-        return pc.match_substring(pc.cast(array, pa.string()), text, ignore_case=True)
-    return pa.nulls(len(array), pa.bool_())
+def is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def shape_of(
-    name: str, values: Sequence[pa.Array], num_bars: int = 12, max_labels: int = 12
+    name: str, column: pa.ChunkedArray, sizes: pa.ChunkedArray, num_bars: int = 12, max_labels: int = 12
 ) -> dict[str, object] | None:
-    """Return the distribution of a facet as JSON values: counts by label, or a histogram of numbers or lengths.
+    """Return the distribution of a facet as JSON values: counts by label, or a histogram of its sizes.
 
     None if it has nothing to count: no values, or a different label in each row.
 
-    >>> shape_of("stars", [pa.array([5, 1, 5])])["bars"]
+    >>> stars = pa.chunked_array([[5, 1, 5]])
+    >>> shape_of("stars", stars, stars)["bars"]
     [['5', 2], ['1', 1]]
     """
-    column = pa.chunked_array(values)
     num_null, kind = column.null_count, column.type
     if num_null == len(column):
         return None
@@ -224,7 +198,7 @@ def shape_of(
             if len(counted) <= max_labels:
                 bars = [[_label(each["values"].as_py()), each["counts"].as_py()] for each in counted]
                 return figures | {"bars": sorted(bars, key=lambda bar: -bar[1])}
-    numbers = pa.chunked_array([sizes(chunk) for chunk in column.chunks]).drop_null()
+    numbers = sizes.drop_null()
     if len(numbers) < 2:
         return None
     least, most = pc.min_max(numbers).as_py().values()

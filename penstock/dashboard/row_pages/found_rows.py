@@ -57,12 +57,7 @@ class RowsRequest:
     @property
     def is_filtered(self) -> bool:
         """True if the request filters or sorts the rows of the output."""
-        return self.reads_rows or bool(self.status or self.error)
-
-    @property
-    def reads_rows(self) -> bool:
-        """True if the selection depends on values of the rows."""
-        return bool(self.search or self.conditions or self.sort) or self.is_different
+        return bool(self.search or self.conditions or self.sort or self.status or self.error) or self.is_different
 
     @property
     def limits(self) -> CellLimits:

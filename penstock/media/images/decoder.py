@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.config import MAX_IMAGE_PIXELS, get_config, piece_nbytes
 from penstock.errors import ComputeError, InvalidArgumentError, MissingExtraError, did_you_mean
 from penstock.media.images.decode_threads import decode_turns
-from penstock.media.images.encoded_image import EncodedImage, Scratch, open_image
+from penstock.media.images.encoded_image import EncodedImage, open_image
 from penstock.media.images.jpeg_header import plain_frame
 from penstock.media.images.packages import require_images
 from penstock.types import DataType, PartialColumn, Series
@@ -110,13 +110,13 @@ class ImageDecoder:
         """Decode all images into one column; failed images are null and listed in ``failures``."""
         failures = {row: image for row, image in enumerate(images) if isinstance(image, Exception)}
         shapes = [None if image is None or isinstance(image, Exception) else self._shape(image) for image in images]
-        room, scratch = ImageBuffer(shapes, self.dtype), Scratch()
+        room = ImageBuffer(shapes, self.dtype)
         with decode_turns().turn():
             for row, image in enumerate(images):
                 if image is None or isinstance(image, Exception):
                     continue
                 try:
-                    self._fill(image, room[row], scratch)
+                    self._fill(image, room[row])
                 except MissingExtraError:  # this is not an error of the row
                     raise
                 except Exception as exc:
@@ -128,12 +128,12 @@ class ImageDecoder:
         height, width = self.size or (image.height, image.width)
         return height, width, IMAGE_CHANNELS[self.mode or image.mode]
 
-    def _fill(self, image: EncodedImage, out: NDArray, scratch: Scratch) -> None:
+    def _fill(self, image: EncodedImage, out: NDArray) -> None:
         mode = self.mode or image.mode
         if self.size is None:
             image.read_into(mode, out)
         else:
-            image.resize_into(mode, out, self.is_scaled, scratch)
+            image.resize_into(mode, out, self.is_scaled)
 
 
 def _lengths(num_rows: int, most: int) -> list[int]:

@@ -7,7 +7,6 @@ file of a few kilobytes may state an image of gigabytes.
 from __future__ import annotations
 
 import io
-import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,23 +33,11 @@ class EncodedImage(Protocol):
     width: int
     mode: str  # the mode that loses the least
 
-    def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
+    def resize_into(self, mode: str, out: NDArray, is_scaled: bool) -> None:
         """Decode into an array of another height and width; ``is_scaled`` allows decoding at a reduced size."""
 
     def read_into(self, mode: str, out: NDArray) -> None:
         """Decode into an array with the shape of the image."""
-
-
-class Scratch:
-    """Memory for one image at a time. Allocating it for each image costs more than resizing."""
-
-    def __init__(self) -> None:
-        self._memory = np.empty(0, np.uint8)
-
-    def at_least(self, nbytes: int) -> NDArray:
-        if len(self._memory) < nbytes:
-            self._memory = np.empty(nbytes, np.uint8)
-        return self._memory
 
 
 def open_image(data: memoryview, max_pixels: int) -> EncodedImage:
@@ -90,13 +77,12 @@ class _JpegImage:
         self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
         self.mode = mode
 
-    def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
+    def resize_into(self, mode: str, out: NDArray, is_scaled: bool) -> None:
         own, wanted = (self.height, self.width), out.shape[:2]
         if is_sideways(self._orientation):
             own, wanted = own[::-1], wanted[::-1]
-        memory = scratch.at_least(math.prod(own) * IMAGE_CHANNELS[mode])
         height, width = wanted if is_scaled and min(wanted) >= SMALL else (0, 0)
-        decoded = self._decoded(mode, height, width, memory)
+        decoded = self._decoded(mode, height, width, None)
         # Rotate after resizing, when the image is small.
         target = out if self._orientation == 1 else np.empty((*wanted, out.shape[2]), np.uint8)
         resize_into(decoded, target, decoded.shape[:2] != own)
@@ -145,7 +131,7 @@ class _PillowImage:
         self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
         self.mode = _natural_mode(self._image)
 
-    def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
+    def resize_into(self, mode: str, out: NDArray, is_scaled: bool) -> None:
         resize_into(upright(self.decoded(mode), self._orientation), out)
 
     def read_into(self, mode: str, out: NDArray) -> None:

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from penstock.functions import embed_text
 from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
 from penstock.io.tables.huggingface import HubSink, hub_sink
 from penstock.io.tables.lance import LanceSink, lance_sink
+from penstock.io.tables.sql.sink import SqlSink, sql_sink
 from penstock.io.tables.turbopuffer import TurbopufferSink, turbopuffer_sink
 from penstock.io.writer import FileSink
 from penstock.protocols import ReadRequest, Writer
@@ -31,6 +33,7 @@ from penstock.runners.ray.cluster import Cluster
 from penstock.runners.ray.stored import Recipe, StoredBatch, TaskInput, has_restored
 from penstock.runners.ray.worker import packed_batch
 from tests.io.tables.hub import running_hub
+from tests.io.tables.postgres import running_server
 from tests.io.tables.test_turbopuffer import running_turbopuffer
 
 pytestmark = pytest.mark.ray
@@ -232,6 +235,11 @@ class Deadly:
 
 
 @dataclass(frozen=True)
+class DeadlySqlSink(Deadly, SqlSink):
+    flag: str = ""
+
+
+@dataclass(frozen=True)
 class DeadlyLanceSink(Deadly, LanceSink):
     flag: str = ""
 
@@ -252,6 +260,16 @@ def write_with_a_death(deadly: type[Any], plain: Any, flag: Path) -> dict[str, l
     written = ps.range(NUM_ROWS).write_sink(sink).to_pydict()
     assert flag.exists()
     return written
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
+def test_a_writer_into_a_database_that_is_killed_writes_its_part_once(kind: str, tmp_path: Path) -> None:
+    with running_server() if kind == "postgresql" else nullcontext(f"sqlite:///{tmp_path / 'test.db'}") as url:
+        plain = sql_sink("numbers", url, mode="create", schema=SCHEMA)
+        assert write_with_a_death(DeadlySqlSink, plain, tmp_path / "flag")["rows"] == [NUM_ROWS]
+        assert ps.read_sql("SELECT id FROM numbers ORDER BY id", url).to_pydict() == {"id": list(range(NUM_ROWS))}
+        tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        assert kind == "sqlite" or ps.read_sql(tables, url).to_pydict() == {"tablename": ["numbers"]}
 
 
 def test_a_writer_into_lance_that_is_killed_writes_its_part_once(tmp_path: Path) -> None:

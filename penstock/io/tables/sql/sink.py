@@ -25,6 +25,8 @@ from penstock.types import Schema
 
 logger = logging.getLogger(__name__)
 
+PART = pa.field("penstock_part", pa.int64())  # of a staged row: the first row of the part that it belongs to
+
 
 @dataclass(frozen=True)
 class SqlSink:
@@ -92,7 +94,11 @@ class SqlSink:
     def open(self) -> Writer:
         return SqlWriter(self)
 
+    def open_part(self, first_row: int) -> Writer:
+        return SqlWriter(self, first_row)
+
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
+        num_rows = sum(record["rows"] for record in records)
         with self.session() as session:
             statements = self._statements(session)
             if session.dialect.kind == "sqlite":
@@ -100,9 +106,10 @@ class SqlSink:
                 for record in records:
                     for batch in _staged_batches(record["file"]):
                         session.load(self.staging, batch)
+            else:
+                self._check_staged(session, num_rows)
             session.execute(*statements)
         self.abort()
-        num_rows = sum(record["rows"] for record in records)
         return pa.table({"table": [str(self.table)], "rows": pa.array([num_rows], pa.int64())})
 
     def discard(self, run_id: str) -> None:
@@ -127,7 +134,18 @@ class SqlSink:
         return f"{path or os.path.join(tempfile.gettempdir(), 'memory')}-{self.staging.name}"
 
     def _create_staging(self, session: Session) -> None:
-        session.load(self.staging, pa.RecordBatch.from_pylist([], schema=self.schema.to_arrow()), create=True)
+        schema = self.schema.to_arrow()
+        schema = schema if session.dialect.kind == "sqlite" else schema.append(PART)
+        session.load(self.staging, pa.RecordBatch.from_pylist([], schema=schema), create=True)
+
+    def _check_staged(self, session: Session, num_rows: int) -> None:
+        """Raise WriteError if a writer that was believed dead has staged its part after another one did."""
+        counted = session.batches(f"SELECT COUNT(*) AS num_rows FROM {self.staging.quoted(session.dialect)}")
+        if pa.Table.from_batches(counted).column(0).to_pylist() != [num_rows]:
+            raise WriteError(
+                f"Writing table {self.table}: a worker that was lost went on and staged rows a second time. Nothing "
+                "is written; run the query again."
+            )
 
     def _statements(self, session: Session) -> list[str]:
         """Return the statements that show the staged rows."""
@@ -138,8 +156,10 @@ class SqlSink:
             columns = ", ".join(map(dialect.quoted, self.schema.names))
             copy = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {staging}"
             return [copy, f"DROP TABLE {staging}", *mark]
-        replaced = [f"DROP TABLE IF EXISTS {table}"] if self.mode == "overwrite" else []
-        return [*replaced, f"ALTER TABLE {staging} RENAME TO {dialect.quoted(self.table.name)}", *mark]
+        changes = [f"DROP TABLE IF EXISTS {table}"] if self.mode == "overwrite" else []
+        if dialect.kind != "sqlite":
+            changes.append(f"ALTER TABLE {staging} DROP COLUMN {dialect.quoted(PART.name)}")
+        return [*changes, f"ALTER TABLE {staging} RENAME TO {dialect.quoted(self.table.name)}", *mark]
 
     @contextlib.contextmanager
     def _cleanup(self, table: TableName) -> Iterator[Session]:
@@ -152,10 +172,14 @@ class SqlSink:
 
 
 class SqlWriter:
-    """Stages batches: in a table of the database, or for SQLite in a file. Connects when the first rows come."""
+    """Stages batches: in a table of the database, or for SQLite in a file. Connects when the first rows come.
 
-    def __init__(self, sink: SqlSink) -> None:
+    A part is one transaction, which replaces what a writer that died has staged of it.
+    """
+
+    def __init__(self, sink: SqlSink, part: int | None = None) -> None:
         self._sink = sink
+        self._part = part
         self._schema = sink.schema.to_arrow()
         self._resources = contextlib.ExitStack()
         self._session: Session | None = None
@@ -171,8 +195,10 @@ class SqlWriter:
             if self._session is None and self._file is None:
                 self._open()
             if self._session is not None:
-                self._session.load(self._sink.staging, rows)
-                self._session.execute()
+                parts = pa.repeat(pa.scalar(self._part, PART.type), rows.num_rows)
+                self._session.load(self._sink.staging, rows.append_column(PART, parts))
+                if self._part is None:
+                    self._session.execute()
             else:
                 self._file.write_batch(rows)
         self._num_rows += batch.num_rows
@@ -180,6 +206,9 @@ class SqlWriter:
         return []
 
     def finish(self) -> Iterable[dict[str, Any]]:
+        if self._session is not None:
+            with self._sink.database.errors(WriteError, f"Writing table {self._sink.table}"):
+                self._session.execute()
         self.close()
         return [{"rows": self._num_rows, "nbytes": self._nbytes, "file": self._path}]
 
@@ -190,6 +219,9 @@ class SqlWriter:
         session = self._resources.enter_context(self._sink.session())
         if session.dialect.kind != "sqlite":
             self._session = session
+            if self._part is not None:
+                staging, part = self._sink.staging.quoted(session.dialect), session.dialect.quoted(PART.name)
+                session.execute(f"DELETE FROM {staging} WHERE {part} = {self._part}")
             return
         self._path = f"{self._sink.staged_files(session)}-{uuid.uuid4().hex}"
         self._resources.close()  # an open connection may hold a lock on the database
