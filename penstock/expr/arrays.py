@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from penstock.errors import ComputeError
 from penstock.types.ndarrays import too_large
-from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values, without_nulls
+from penstock.types.plain import arrow_numbers, numpy_values, without_nulls
 
 Numbers = np.ndarray[Any, Any]
 
@@ -81,7 +81,7 @@ def empty_numbers(num_rows: int, dtype: Any = np.float64) -> Numbers:
 def masked(numbers: Numbers, valid: Numbers, dtype: pa.DataType | None = None) -> pa.Array:
     """Return an ndarray as an Arrow array, null where ``valid`` is false."""
     is_null = None if valid.all() else ~valid
-    if numbers.dtype.kind not in "iuf":
+    if numbers.dtype.kind not in "biuf":
         return pa.array(numbers, type=dtype, mask=is_null)
     array = arrow_numbers(numbers, is_null)  # without a copy
     return array if dtype is None else array.cast(dtype)
@@ -145,5 +145,5 @@ def to_lists(elements: pa.Array, lengths: Numbers, valid: Numbers | None = None)
     np.cumsum(lengths, out=offsets[1:])
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ComputeError(f"{offsets[-1]} elements do not fit one batch of lists; use a smaller batch size")
-    mask = None if valid is None or valid.all() else arrow_flags(~valid)
+    mask = None if valid is None or valid.all() else arrow_numbers(~valid)
     return pa.ListArray.from_arrays(arrow_numbers(offsets.astype(np.int32)), elements, mask=mask)

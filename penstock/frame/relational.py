@@ -22,7 +22,7 @@ from penstock.plan.relations import (
     Sort,
     SortKey,
 )
-from penstock.relational.query_makers import LEFT_NUMBER, NUMBER, RIGHT_NUMBER, ZipMaker, union_maker
+from penstock.relational.query_makers import LEFT_NUMBER, NUMBER, RIGHT_NUMBER, UnionMaker, ZipMaker
 from penstock.types import supertype
 from penstock.udf.options import refusing_unknown
 
@@ -271,7 +271,7 @@ def _aligned(left: Plan, right: Plan) -> tuple[Plan, Plan]:
 def _deferred_union(left: Plan, right: Plan, *, is_all: bool) -> Plan:
     """Return the plan of a union by name whose columns are known only while the query runs."""
     inputs = nodes.MonotonicId(left, NUMBER), nodes.MonotonicId(right, NUMBER)
-    return nodes.Relate(inputs, DeferredRelation(union_maker(is_all)))
+    return nodes.Relate(inputs, DeferredRelation(UnionMaker(is_all)))
 
 
 def _cast(plan: Plan, dtypes: Mapping[str, Any]) -> Plan:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.expr.nodes import Call, Expr, Literal, UdfCall, has_udf, rewrite, walk
-from penstock.types.plain import arrow_flags
+from penstock.types.plain import arrow_numbers
 
-_FALSE = Literal(arrow_flags(np.zeros(1, bool))[0])  # pa.scalar would import pandas
+_FALSE = Literal(arrow_numbers(np.zeros(1, bool))[0])  # pa.scalar would import pandas
 
 
 def with_conditions(exprs: Sequence[Expr]) -> list[Expr]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from penstock.errors import TypeMismatchError
 from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import SqlQuery
-from penstock.relational.sql_result import SqlMaker
-from penstock.types import Field, Schema
+from penstock.types import DataType, Field, Schema, supertype
 from penstock.types.frozen import frozen
 
 INPUTS = ("input0", "input1")
@@ -42,15 +44,35 @@ class ZipMaker:
         return "zip"
 
 
-def union_maker(is_all: bool) -> SqlMaker:
-    """Return the maker of the rows of both inputs, whose rows are numbered; a column that one lacks is null there.
+@frozen
+class UnionMaker:
+    """Makes the rows of both inputs, whose rows are numbered; a column that an input lacks is null there.
 
     All rows come in order, the first input's first; distinct rows come in any order.
     """
-    text = (
-        f"select * exclude (__side, {NUMBER}) from (select 0 as __side, * from input0 union all by name "
-        f"select 1 as __side, * from input1) order by __side, {NUMBER}"
-        if is_all
-        else f"select distinct * exclude ({NUMBER}) from (from input0 union all by name from input1)"
-    )
-    return SqlMaker(text, text, INPUTS, ((NUMBER,), (NUMBER,)), (), True, ())
+
+    is_all: bool
+
+    def made(self, *inputs: Schema) -> SqlQuery:
+        names = dict.fromkeys(name for schema in inputs for name in schema.names if name != NUMBER)
+        output = Schema([Field(name, _common_type(name, inputs)) for name in names])
+        rows = "select 0 as __side, * from input0 union all by name select 1 as __side, * from input1"
+        text = f"select {'' if self.is_all else 'distinct '}{', '.join(map(quoted, names))} from ({rows})"
+        text += f" order by __side, {NUMBER}" if self.is_all else ""
+        return SqlQuery(text, INPUTS, output, True, str(self))
+
+    def columns_read(self, side: int) -> tuple[str, ...]:
+        return (NUMBER,)
+
+    def __str__(self) -> str:
+        return "union all by name" if self.is_all else "union by name"
+
+
+def _common_type(name: str, inputs: Sequence[Schema]) -> DataType:
+    dtypes = [schema[name].dtype for schema in inputs if name in schema]
+    common = supertype(dtypes[0], dtypes[-1])
+    if common is None:
+        raise TypeMismatchError(
+            f"union_by_name: column {name!r} is {dtypes[0]} on one side and {dtypes[-1]} on the other; cast one"
+        )
+    return common

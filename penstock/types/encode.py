@@ -27,7 +27,7 @@ from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS
 from penstock.types.hints import is_address, is_named_tuple, record_fields
 from penstock.types.image_columns import image_column
-from penstock.types.plain import arrow_array, arrow_flags, arrow_values
+from penstock.types.plain import arrow_array, arrow_numbers, arrow_values
 
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError)
 """The errors that ``encode`` raises for a value that does not fit."""
@@ -253,7 +253,7 @@ def _file(value: Any) -> dict[str, Any]:
 
 
 def _mask(values: Sequence[Any]) -> pa.Array:
-    return arrow_flags(np.fromiter((value is None for value in values), np.bool_, len(values)))
+    return arrow_numbers(np.fromiter((value is None for value in values), np.bool_, len(values)))
 
 
 _ENCODERS: tuple[tuple[Callable[[DataType], bool], Callable[[Sequence[Any], DataType], pa.Array]], ...] = (

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.types.datatype import DataType
 from penstock.types.ndarrays import NDArray, fixed_rows, too_large
-from penstock.types.plain import arrow_flags, arrow_numbers
+from penstock.types.plain import arrow_numbers
 
 Shape = tuple[int, int, int]  # height, width, channels
 
@@ -62,7 +62,7 @@ class ImageBuffer:
 
     def column(self) -> pa.Array:
         """Return the column, which then owns the memory."""
-        mask = arrow_flags(self._is_null) if self._is_null.any() else None
+        mask = arrow_numbers(self._is_null) if self._is_null.any() else None
         if self._dtype.shape is not None:
             return fixed_rows(arrow_numbers(self._pixels), self._dtype.arrow, mask)
         self._free_null_rows()

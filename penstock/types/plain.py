@@ -79,29 +79,20 @@ def _is_alike(built: pa.DataType, wanted: pa.DataType | None) -> bool:
 
 
 def arrow_numbers(values: np.ndarray[Any, Any], is_null: np.ndarray[Any, Any] | None = None) -> pa.Array:
-    """Return an ndarray of native numbers as an Arrow array that shares its memory."""
+    """Return a flat ndarray of native numbers or booleans as an Arrow array. Numbers share their memory with it.
+
+    >>> arrow_numbers(np.array([True, False])).to_pylist(), arrow_numbers(np.array([1, 2])).to_pylist()
+    ([True, False], [1, 2])
+    """
+    data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else np.ascontiguousarray(values)
     validity = None if is_null is None else pa.py_buffer(np.packbits(~is_null, bitorder="little"))
-    arrow_type = pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(arrow_type, len(values), [validity, pa.py_buffer(np.ascontiguousarray(values))])
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [validity, pa.py_buffer(data)])
 
 
 def arrow_values(values: np.ndarray[Any, Any]) -> pa.Array | pa.ChunkedArray:
-    """Return a flat ndarray as an Arrow array. Native numbers and booleans convert without importing pandas."""
-    if values.ndim == 1 and values.dtype == np.bool_:
-        return arrow_flags(values)
-    is_plain = values.ndim == 1 and values.dtype.kind in "iuf" and values.dtype.isnative
+    """Return an ndarray as an Arrow array. Native numbers and booleans convert without importing pandas."""
+    is_plain = values.ndim == 1 and values.dtype.kind in "biuf" and values.dtype.isnative
     return arrow_numbers(values) if is_plain else pa.array(values)
-
-
-def arrow_flags(values: np.ndarray[Any, Any], is_null: np.ndarray[Any, Any] | None = None) -> pa.Array:
-    """Return an ndarray of booleans as an Arrow array.
-
-    >>> arrow_flags(np.array([True, False, True])).to_pylist()
-    [True, False, True]
-    """
-    validity = None if is_null is None else pa.py_buffer(np.packbits(~is_null, bitorder="little"))
-    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(values), [validity, bits])
 
 
 def numpy_values(array: pa.Array) -> np.ndarray[Any, Any]:
@@ -150,7 +141,7 @@ def _build(values: Sequence[Any]) -> pa.Array | None:
     kind = kinds.pop()
     is_null = np.fromiter((value is None for value in values), np.bool_, len(values)) if has_null else None
     if kind is bool:
-        return arrow_flags(np.fromiter(map(bool, values), np.bool_, len(values)), is_null)
+        return arrow_numbers(np.fromiter(map(bool, values), np.bool_, len(values)), is_null)
     if kind is datetime.date or (kind is datetime.datetime and not any(value and value.tzinfo for value in values)):
         unit, dtype = ("D", pa.date32()) if kind is datetime.date else ("us", pa.timestamp("us"))
         moments = np.array(values, f"datetime64[{unit}]").view(np.int64).astype(f"i{dtype.bit_width // 8}")

@@ -144,20 +144,22 @@ class UdfCalls:
         self._condition = None if work.call.condition is None else Columns([work.call.condition])
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        if self._condition is not None:
-            (condition,) = self._condition.arrays(batch)
-            column = await self._conditional_column(batch, first_row, condition)
-            return self._steps(with_column(batch, self._work, column), first_row)
-        if self._spec.target.is_batch:
-            if batch.num_rows:
-                column = await self._batch_column(batch, first_row)
-            else:  # columns alone
-                column = pa.nulls(0, self._spec.return_dtype.arrow)
-            return self._steps(with_column(batch, self._work, column), first_row)
-        results, parents = await self._row_results(batch, first_row), None
-        if self._spec.target.is_generator:
-            results, parents = flattened(results)
-        return self._output(batch, first_row, results, parents)
+        if self._spec.target.is_generator and self._condition is None:
+            results, parents = flattened(await self._row_results(batch, first_row))
+            return self._output(batch, first_row, results, parents)
+        if self._condition is None:
+            column = await self._column(batch, first_row)
+        else:
+            column = await self._conditional_column(batch, first_row, *self._condition.arrays(batch))
+        return self._steps(with_column(batch, self._work, column), first_row)
+
+    async def _column(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
+        if not self._spec.target.is_batch:
+            results = await self._row_results(batch, first_row)
+            return column_of_rows(results, self._spec.return_dtype, self._failures, batch, first_row)
+        if batch.num_rows:
+            return await self._batch_column(batch, first_row)
+        return pa.nulls(0, self._spec.return_dtype.arrow)  # columns alone
 
     @property
     def can_leave_early(self) -> bool:
@@ -215,11 +217,7 @@ class UdfCalls:
         self._counter.num_left_out += batch.num_rows - part.num_rows
         if not part.num_rows:
             return pa.nulls(batch.num_rows, self._spec.return_dtype.arrow)
-        if self._spec.target.is_batch:
-            column = await self._batch_column(part, first_row)
-        else:
-            results = await self._row_results(part, first_row)
-            column = column_of_rows(results, self._spec.return_dtype, self._failures, part, first_row)
+        column = await self._column(part, first_row)
         flags = numpy_values(needed)
         return column.take(arrow_numbers(np.cumsum(flags) - 1, ~flags))
 
@@ -285,7 +283,7 @@ class UdfCalls:
                 continue
             parts.worked()
             try:
-                columns.append(self._column(result, part, position))
+                columns.append(self._part_column(result, part, position))
             except TypeMismatchError as exc:
                 if not self._failures.is_tolerant:
                     raise
@@ -297,7 +295,7 @@ class UdfCalls:
         self._counter.num_failed += part.num_rows if has_failed else 0
         return [pa.nulls(part.num_rows, self._spec.return_dtype.arrow)] if has_failed else []
 
-    def _column(self, result: Any, part: pa.RecordBatch, position: int) -> pa.Array:
+    def _part_column(self, result: Any, part: pa.RecordBatch, position: int) -> pa.Array:
         failures: Mapping[int, Exception] = {}
         if isinstance(result, PartialColumn):
             result, failures = result.values, result.failures
@@ -310,31 +308,20 @@ class UdfCalls:
     # --- rows ---
 
     async def _row_results(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
-        if self._lookup is not None:
-            known, missing, calls = self._known_results(batch, first_row)
-            results: list[Any] = known or []
-            for row, result in zip(missing, await self._caller.call_rows(*calls), strict=True):
-                results[row] = result
-            return results
         if self._memo is None:
-            return await self._call_rows(batch, first_row, self._caller.function)
+            known, missing, calls = self._known_results(batch, first_row)
+            computed = await self._caller.call_rows(*calls)
+            if known is None:
+                return computed
+            for row, result in zip(missing, computed, strict=True):
+                known[row] = result
+            return known
         keys = self._memo.row_keys(self.arguments.arrays(batch), batch.num_rows)
         lookup = await self._caller.read(self._memo.rows.look_up, keys, not self._failures.is_tolerant)
         storing, missing = self._caller.then(self._memo.store), lookup.missing
         self._counter.num_answered += batch.num_rows - len(missing)
-        computed = await self._call_rows(batch, first_row, storing, missing, [keys[row] for row in missing])
-        return list(lookup.merged(computed))
-
-    async def _call_rows(
-        self,
-        batch: pa.RecordBatch,
-        first_row: int,
-        function: Callable[..., Any],
-        rows: Sequence[int] | None = None,
-        keys: Sequence[Any] | None = None,
-    ) -> list[Any]:
-        """Call ``function`` with all ``rows`` of the batch, and with their ``keys`` as first arguments, if given."""
-        return await self._caller.call_rows(*self._row_calls(batch, first_row, function, rows, keys))
+        calls = self._row_calls(batch, first_row, storing, missing, [keys[row] for row in missing])
+        return list(lookup.merged(await self._caller.call_rows(*calls)))
 
     def _row_calls(
         self,
@@ -344,7 +331,9 @@ class UdfCalls:
         rows: Sequence[int] | None = None,
         keys: Sequence[Any] | None = None,
     ) -> tuple[Iterator[Any], int, OnRowError, int]:
-        """Return the arguments of ``Caller.call_rows``."""
+        """Return the arguments of ``Caller.call_rows`` that call ``function`` with all ``rows`` of the batch, and with
+        their ``keys`` as first arguments, if given.
+        """
         if not batch.num_rows or (rows is not None and not len(rows)):
             return iter(()), 0, lambda row, exc: None, first_row
         is_part = rows is not None and len(rows) < batch.num_rows

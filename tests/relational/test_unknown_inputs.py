@@ -67,6 +67,8 @@ def test_mistakes_are_found_when_the_columns_are_known() -> None:
         left.join(right, on="nope").collect()
     with pytest.raises(TypeMismatchError, match=r"'k' is int64 on the left, but 'v' is string"):
         left.join(right, left_on="k", right_on="v").collect()
+    with pytest.raises(TypeMismatchError, match=r"'v' is string on one side and float64 on the other"):
+        left.union_all_by_name(right.select(v=col("w"))).collect()
 
 
 def test_vectors_of_a_model_of_the_user_are_compared() -> None:

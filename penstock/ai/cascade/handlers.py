@@ -41,7 +41,7 @@ from penstock.relational.handler import no_rows
 from penstock.relational.spill import Place, SpilledBatches
 from penstock.relational.typed_input import TypedInput
 from penstock.types import Schema
-from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values, without_nulls
+from penstock.types.plain import arrow_numbers, numpy_values, without_nulls
 
 SEED = 36  # fixed: a resumed job asks about the same rows, whose answers are in its ledger
 
@@ -152,7 +152,7 @@ class SizeHandler:
             return item
         if self._num_needed is None:
             self._num_needed = wanted_calibration_rows(np.concatenate(self._pilot), self._promise)
-        return item.filter(arrow_flags(ranks <= self._num_needed))
+        return item.filter(arrow_numbers(ranks <= self._num_needed))
 
     def close(self) -> None:
         pass
@@ -172,8 +172,8 @@ class CalibrateHandler:
             return iter(())
         is_row = numpy_values(item.column(PROBE)) < 0
         if not is_row.all():
-            self._samples.append(self._sampled(item.filter(arrow_flags(~is_row))))
-            item = item.filter(arrow_flags(is_row))
+            self._samples.append(self._sampled(item.filter(arrow_numbers(~is_row))))
+            item = item.filter(arrow_numbers(is_row))
         if item.num_rows and self._found is None:
             self._found = Calibration(LabelledRows.joined(self._samples), self._relation.promise)
             if not is_sampling():  # a cost estimate has too few rows to test the judge
@@ -210,10 +210,10 @@ class CalibrateHandler:
         labels, is_null, is_known = found.known(numpy_values(rows.column(NUMBER)))
         scores = found.learned_scores(self._vectors(rows), num_rows)
         made = {
-            LABEL: arrow_flags(labels, is_null),
+            LABEL: arrow_numbers(labels, is_null),
             SCORE: arrow_numbers(scores, np.isnan(scores)),
-            IS_KNOWN: arrow_flags(is_known),
-            IS_SCORED: arrow_flags(~is_known & found.is_scored),
+            IS_KNOWN: arrow_numbers(is_known),
+            IS_SCORED: arrow_numbers(~is_known & found.is_scored),
             LOW: arrow_numbers(np.full(num_rows, found.thresholds.low)),
             HIGH: arrow_numbers(np.full(num_rows, found.thresholds.high)),
         }
@@ -240,8 +240,8 @@ class RouteHandler:
         self._count_saved(int((is_no | is_yes).sum()))
         is_null = is_asked | (is_known & ~validity(labels))
         made = {
-            IS_ASKED: arrow_flags(is_asked),
-            ANSWER: arrow_flags(np.where(is_known, _flags(labels), is_yes), is_null),
+            IS_ASKED: arrow_numbers(is_asked),
+            ANSWER: arrow_numbers(np.where(is_known, _flags(labels), is_yes), is_null),
         }
         output = self._relation.schema(Schema.from_arrow(item.schema.remove_metadata())).to_arrow()
         columns = [made[name] if name in made else item.column(name) for name in output.names]

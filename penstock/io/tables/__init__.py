@@ -5,7 +5,7 @@ lance, deltalake, iceberg    tables of files: tasks read fragments or data files
 huggingface     datasets of the hub
 ray_dataset     datasets on Ray
 turbopuffer     vectors over HTTP; write only
-libraries       translate the errors of these libraries
+libraries       parts of these tables as tasks; the errors of their libraries
 
 A library is imported only in its own module, when it is used. The room may import what ``io`` may.
 """

@@ -6,7 +6,7 @@ import datetime
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,37 +14,13 @@ import pyarrow as pa
 from penstock.errors import ReadError, WriteError, load_extra
 from penstock.io.batch_sizes import rows_per_batch
 from penstock.io.selection import Selection, columns_needed, until_limit
-from penstock.io.tables.libraries import store_errors
+from penstock.io.tables.libraries import TableTask, store_errors
 from penstock.protocols import ReadRequest
 from penstock.storage.storage_options import StorageOptions, library_options, secrets_of
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 
 UNPACKED = 4  # a row in memory is about this much larger than in a Parquet file
-
-
-@dataclass(eq=False)
-class DeltaTask:
-    """One data file; Arrow's fragment has its partition values, statistics and columns."""
-
-    table: str
-    fragment: Any
-    selection: Selection
-    num_rows: int | None
-    nbytes: int | None
-    has_bounds: bool  # Arrow may skip rows by them
-
-    @property
-    def origin(self) -> tuple[str, str]:
-        return self.table, str(self.fragment.path)
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        with delta_errors(self.table):
-            scanner = self.fragment.scanner(
-                schema=self.selection.schema, filter=self.selection.predicate if self.has_bounds else None,
-                batch_size=rows_per_batch(max(self.num_rows or 0, 1), self.nbytes or 0), batch_readahead=2,
-            )  # fmt: skip
-            yield from self.selection.apply(scanner.to_batches(), f"read_deltalake({self.table})")
 
 
 class DeltaSource:
@@ -70,7 +46,7 @@ class DeltaSource:
         return {self._uri: self._version}
 
     @until_limit
-    def read_tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
+    def read_tasks(self, request: ReadRequest) -> Iterator[TableTask]:
         selection = Selection.of(request, self._schema)
         columns = columns_needed((), request)
         with delta_errors(self._uri):
@@ -79,7 +55,22 @@ class DeltaSource:
                 has_bounds = _has_bounds(fragment, columns)
                 if fragment.path in matching or not has_bounds:
                     num_rows, nbytes = self._sizes.get(fragment.path, (None, None))
-                    yield DeltaTask(self._uri, fragment, selection, num_rows, nbytes, has_bounds)
+                    batch_rows = rows_per_batch(max(num_rows or 0, 1), nbytes or 0)
+                    batches = partial(_batches, self._uri, fragment, selection, batch_rows, has_bounds)
+                    origin, source = (self._uri, str(fragment.path)), f"read_deltalake({self._uri})"
+                    yield TableTask(origin, source, batches, selection, num_rows, nbytes)
+
+
+def _batches(
+    uri: str, fragment: Any, selection: Selection, batch_rows: int, has_bounds: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a data file; Arrow's fragment has its partition values, statistics and columns."""
+    with delta_errors(uri):
+        scanner = fragment.scanner(
+            schema=selection.schema, filter=selection.predicate if has_bounds else None,
+            batch_size=batch_rows, batch_readahead=2,
+        )  # fmt: skip
+        yield from scanner.to_batches()
 
 
 def _has_bounds(fragment: Any, columns: Iterable[str]) -> bool:

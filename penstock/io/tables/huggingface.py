@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat
 from penstock.io.formats.text import TextFormat
 from penstock.io.formats.webdataset import webdataset_format
 from penstock.io.selection import Selection
-from penstock.io.tables.libraries import store_errors
+from penstock.io.tables.libraries import TableTask, store_errors
 from penstock.io.writer import FileSink, FileWriter, file_sink
 from penstock.protocols import ReadRequest
 from penstock.storage.storage_options import StorageOptions
@@ -121,32 +122,6 @@ def _is_of_split(path: str, split: str) -> bool:
     return re.search(rf"(^|[/._-]){re.escape(split)}([/._-]|$)", path) is not None
 
 
-@dataclass(eq=False)
-class DatasetTask:
-    """A range of rows from a ``datasets.Dataset``; all rows if it streams."""
-
-    dataset: Any
-    span: tuple[int, int] | None
-    selection: Selection
-    batch_rows: int
-    num_rows: int | None
-    nbytes: int | None = None
-
-    @property
-    def origin(self) -> tuple[str, str]:
-        return "from_huggingface", "all" if self.span is None else f"rows {self.span[0]} to {self.span[1]}"
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        return self.selection.apply(self._batches(), "from_huggingface")
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        if self.span is None:
-            for table in self.dataset.iter(batch_size=self.batch_rows):
-                yield from table.to_batches()
-        else:
-            yield from self.dataset[self.span[0] : self.span[1]].to_batches()
-
-
 class DatasetSource:
     """A ``Source`` over a ``datasets.Dataset``, or one that streams. It does not copy the rows."""
 
@@ -175,16 +150,18 @@ class DatasetSource:
             return {self.name: UNKNOWN}
         return {self.name: f"{self._num_rows} rows, fingerprint {fingerprint}"}
 
-    def read_tasks(self, request: ReadRequest) -> Iterator[DatasetTask]:
+    def read_tasks(self, request: ReadRequest) -> Iterator[TableTask]:
         selection = Selection.of(request, self._schema)
         batch_rows = rows_per_batch(max(self._sample.num_rows, 1), self._sample.nbytes)
         if self._num_rows is None:
-            yield DatasetTask(self._dataset, None, selection, batch_rows, None)
+            batches = partial(_streamed_batches, self._dataset, batch_rows)
+            yield TableTask((self.name, "all"), self.name, batches, selection, None)
             return
         stop = self._num_rows if request.limit is None else min(request.limit, self._num_rows)
         for start in range(0, stop, batch_rows):
             end = min(start + batch_rows, stop)
-            yield DatasetTask(self._dataset, (start, end), selection, batch_rows, end - start)
+            batches = partial(_batches, self._dataset, start, end)
+            yield TableTask((self.name, f"rows {start} to {end}"), self.name, batches, selection, end - start)
 
     def _first_rows(self) -> pa.Table:
         if self._num_rows is not None:
@@ -193,6 +170,15 @@ class DatasetSource:
         if first is None:
             raise InvalidArgumentError("from_huggingface: the dataset streams no rows, so its columns are unknown.")
         return first
+
+
+def _streamed_batches(dataset: Any, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    for table in dataset.iter(batch_size=batch_rows):
+        yield from table.to_batches()
+
+
+def _batches(dataset: Any, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    yield from dataset[start:end].to_batches()
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, OutputExistsError, WriteError, load_extra
 from penstock.io.selection import Selection, until_limit
-from penstock.io.tables.libraries import store_errors
+from penstock.io.tables.libraries import TableTask, store_errors
 from penstock.protocols import Condition, ReadRequest
 from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import short_path
@@ -27,42 +28,6 @@ class FileAccess:
 
     def open(self) -> Any:
         return self.kind(dict(self.properties))
-
-
-@dataclass(eq=False)
-class IcebergTask:
-    """One data file. Its repr hides ``io``, which may hold credentials."""
-
-    table: str
-    file: Any
-    metadata: Any = field(repr=False)
-    io: FileAccess
-    projection: Any
-    row_filter: Any
-    selection: Selection
-    num_rows: int | None
-    nbytes: int | None
-
-    @property
-    def origin(self) -> tuple[str, str]:
-        deletes = sorted(str(each.file_path) for each in self.file.delete_files)
-        return self.table, " without ".join([str(self.file.file.file_path), *deletes])
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        with store_errors(f"Iceberg table {self.table!r}"):
-            yield from self.selection.apply(self._batches(), f"read_iceberg({self.table})")
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        from pyiceberg.io import pyarrow as files
-
-        io = self.io.open()
-        scan = files.ArrowScan(self.metadata, io, self.projection, self.row_filter)
-        stream = getattr(scan, "_record_batches_from_scan_tasks_and_deletes", None)
-        read_deletes = getattr(files, "_read_all_delete_files", None)
-        if stream is None or read_deletes is None:
-            return iter(scan.to_record_batches([self.file]))
-        # The public method does the same, but reads all rows of a file before it returns the first.
-        return iter(stream([self.file], read_deletes(io, [self.file])))
 
 
 class IcebergSource:
@@ -90,7 +55,7 @@ class IcebergSource:
         return {self._label: f"snapshot {number}"}
 
     @until_limit
-    def read_tasks(self, request: ReadRequest) -> Iterator[IcebergTask]:
+    def read_tasks(self, request: ReadRequest) -> Iterator[TableTask]:
         selection = Selection.of(request, self._schema)
         names = tuple(selection.schema.names) or (self._schema.names[0],)
         row_filter = _row_filter(request.conditions)
@@ -98,11 +63,32 @@ class IcebergSource:
         with store_errors(f"Iceberg table {self._label!r}"):
             scan = self._table.scan(row_filter=row_filter, selected_fields=names, snapshot_id=self._snapshot_id)
             for task in scan.plan_files():
-                yield IcebergTask(
-                    self._label, task, self._table.metadata, io, scan.projection(), row_filter, selection,
+                deletes = sorted(str(each.file_path) for each in task.delete_files)
+                yield TableTask(
+                    (self._label, " without ".join([str(task.file.file_path), *deletes])),
+                    f"read_iceberg({self._label})",
+                    partial(_batches, self._label, task, self._table.metadata, io, scan.projection(), row_filter),
+                    selection,
                     num_rows=None if task.delete_files else task.file.record_count,
                     nbytes=task.file.file_size_in_bytes,
-                )  # fmt: skip
+                )
+
+
+def _batches(
+    label: str, task: Any, metadata: Any, access: FileAccess, projection: Any, row_filter: Any
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a data file without the deleted ones."""
+    from pyiceberg.io import pyarrow as files
+
+    with store_errors(f"Iceberg table {label!r}"):
+        io = access.open()
+        scan = files.ArrowScan(metadata, io, projection, row_filter)
+        stream = getattr(scan, "_record_batches_from_scan_tasks_and_deletes", None)
+        read_deletes = getattr(files, "_read_all_delete_files", None)
+        if stream is None or read_deletes is None:
+            yield from scan.to_record_batches([task])
+        else:  # the public method does the same, but reads all rows of a file before it returns the first
+            yield from stream([task], read_deletes(io, [task]))
 
 
 def iceberg_source(

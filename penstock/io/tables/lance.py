@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from penstock.io.batch_sizes import BATCH_NBYTES, BATCH_ROWS
 from penstock.io.commit.output import WRITE_MODES, new_run_id
 from penstock.io.match_schema import conform_rows
 from penstock.io.selection import Selection, until_limit
-from penstock.io.tables.libraries import store_errors
+from penstock.io.tables.libraries import TableTask, store_errors
 from penstock.protocols import ReadRequest
 from penstock.storage.storage_options import StorageOptions, library_options, secrets_of
 from penstock.storage.urls import short_path
@@ -75,39 +76,6 @@ class LanceTable:
 
 
 @dataclass(eq=False)
-class LanceTask:
-    """One fragment of one version."""
-
-    table: LanceTable
-    fragment: int
-    selection: Selection
-    num_rows: int | None
-    nbytes: int | None = None
-
-    @property
-    def origin(self) -> tuple[str, str]:
-        return self.table.uri, f"fragments {self.fragment}"
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        with self.table.errors(ReadError):
-            batches = self._batches(self.table.open())
-            yield from self.selection.apply(batches, f"read_lance({self.table.uri})")
-
-    def _batches(self, dataset: Any) -> Iterator[pa.RecordBatch]:
-        columns, predicate = self.selection.schema.names, self.selection.predicate
-        # Without any column, row ids count the rows.
-        options: dict[str, Any] = {"fragments": [dataset.get_fragment(self.fragment)], "with_row_id": not columns}
-        options |= {"batch_size": BATCH_ROWS, "batch_size_bytes": piece_nbytes(BATCH_NBYTES)}
-        if predicate is None:
-            options["limit"] = self.selection.limit
-        try:
-            scanner = dataset.scanner(columns=columns, filter=predicate, **options)
-        except (pa.ArrowException, ValueError, NotImplementedError):  # Lance cannot express the predicate
-            scanner = dataset.scanner(columns=columns, **options)
-        yield from scanner.to_batches()
-
-
-@dataclass(eq=False)
 class LanceSource:
     """A ``Source`` over a dataset, in the version that is current when the source is made."""
 
@@ -129,10 +97,28 @@ class LanceSource:
         return {self.table.uri: f"version {self.table.version}"}
 
     @until_limit
-    def read_tasks(self, request: ReadRequest) -> Iterator[LanceTask]:
+    def read_tasks(self, request: ReadRequest) -> Iterator[TableTask]:
         selection = Selection.of(request, self._schema)
         for number, num_rows in self._fragments.items():
-            yield LanceTask(self.table, number, selection, num_rows)
+            origin, source = (self.table.uri, f"fragments {number}"), f"read_lance({self.table.uri})"
+            batches = partial(_batches, self.table, number, selection)
+            yield TableTask(origin, source, batches, selection, num_rows)
+
+
+def _batches(table: LanceTable, fragment: int, selection: Selection) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a fragment."""
+    with table.errors(ReadError):
+        dataset, columns, predicate = table.open(), selection.schema.names, selection.predicate
+        # Without any column, row ids count the rows.
+        options: dict[str, Any] = {"fragments": [dataset.get_fragment(fragment)], "with_row_id": not columns}
+        options |= {"batch_size": BATCH_ROWS, "batch_size_bytes": piece_nbytes(BATCH_NBYTES)}
+        if predicate is None:
+            options["limit"] = selection.limit
+        try:
+            scanner = dataset.scanner(columns=columns, filter=predicate, **options)
+        except (pa.ArrowException, ValueError, NotImplementedError):  # Lance cannot express the predicate
+            scanner = dataset.scanner(columns=columns, **options)
+        yield from scanner.to_batches()
 
 
 def lance_source(

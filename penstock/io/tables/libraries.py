@@ -1,17 +1,34 @@
-"""Translate the errors of the libraries of tables."""
+"""Read parts of tables by their libraries, and translate the errors of these."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from penstock.errors import PathNotFoundError, PenstockError, ReadError, WriteError
+from penstock.io.selection import Selection
 from penstock.storage.object_stores import NO_BUCKET
 from penstock.storage.storage_options import scrubbed
 
 _NO_BUCKET_CODES = ("NoSuchBucket", "ContainerNotFound")  # of S3 and Google, and of Azure
+
+
+@dataclass(eq=False)
+class TableTask:
+    """One part of a table. Its repr hides ``batches``, a picklable function that may hold credentials."""
+
+    origin: tuple[str, str]
+    source: str  # the reader and the table, in errors
+    batches: Callable[[], Iterator[pa.RecordBatch]] = field(repr=False)
+    selection: Selection
+    num_rows: int | None
+    nbytes: int | None = None
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        return self.selection.apply(self.batches(), self.source)
 
 
 @contextmanager

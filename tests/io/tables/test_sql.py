@@ -237,6 +237,14 @@ def test_sqlite_tables_have_the_types_of_their_columns(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["test.db"]
 
 
+def test_exact_numbers_in_sqlite(tmp_path: Path) -> None:
+    url, price = f"sqlite:///{tmp_path / 'test.db'}", decimal.Decimal("12345678901234567.89")
+    ps.from_pydict({"price": [price]}).write_sql("t", url)
+    assert ps.read_sql("SELECT * FROM t", url, schema={"price": "decimal128(20, 2)"}).to_pydict() == {"price": [price]}
+    with pytest.raises(WriteError, match="Writing table large"):
+        ps.from_arrow(pa.table({"n": pa.array([2**63], pa.uint64())})).write_sql("large", url)
+
+
 def test_nested_values_are_kept_as_json(conn: Conn) -> None:
     ps.from_pydict({"s": [{"a": [1, None]}, None]}).write_sql("t", conn)
     assert ps.read_sql("SELECT s FROM t", conn).to_pydict() == {"s": ['{"a":[1,null]}', None]}

@@ -44,7 +44,7 @@ class AlchemySession:
         return [column["name"] for column in inspector.get_columns(table.name, table.schema)]
 
     def load(self, table: TableName, batch: pa.RecordBatch, *, create: bool = False) -> None:
-        columns = [column if _type_name(column.type) else json_texts(column) for column in batch.columns]
+        columns = [_storable(column, self.dialect.kind == "sqlite") for column in batch.columns]
         batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
         target = _alchemy_table(table, batch.schema)
         if create:
@@ -71,6 +71,15 @@ def batch_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Rec
     """Return the rows that a driver fetched as a batch."""
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
     return pa.RecordBatch.from_arrays([_array(*column) for column in zip(names, columns, strict=True)], names)
+
+
+def _storable(column: pa.Array, is_sqlite: bool) -> pa.Array:
+    """Return a column in a type that the database has, otherwise as JSON text. SQLite would round decimals."""
+    if is_sqlite and pt.is_decimal(column.type):
+        return column.cast(pa.string())
+    if is_sqlite and pt.is_uint64(column.type):
+        return column.cast(pa.int64())
+    return column if _type_name(column.type) else json_texts(column)
 
 
 def _alchemy_table(table: TableName, schema: pa.Schema) -> Any:
