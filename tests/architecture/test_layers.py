@@ -51,7 +51,6 @@ OWN_FILE: dict[str, set[str]] = {
             "shuffle_work",
             "failures",
             "ledgers",
-            "node_fit",
             "pool",
             "runner",
             "stage_requests",
