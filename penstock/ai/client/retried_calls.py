@@ -160,6 +160,21 @@ class Retries:
             )
         return f"{server} fails on every call, even on one that it answered before ({error}). Run again when it works."
 
+    def _unusable(self, exc: ProviderError, num_failures: int, waited_s: float) -> ProviderUnusableError | None:
+        """Return the error that ends the query if a failure shows that no other call would succeed, otherwise None."""
+        max_tries = min(MAX_FIRST_TRIES, self._client.settings.max_retries + 1)
+        if isinstance(exc, NeverReachedError) and num_failures >= max_tries:
+            remedy = self._client.endpoint.if_unreachable or "Check base_url=, and the network."
+            return UnreachableError(f"{exc}. {remedy}")
+        if (wait_s := _retry_after_s(exc)) > MAX_WAIT_S:
+            return wait_too_long(f"{exc}\n{self._client.name}", wait_s)
+        if waited_s <= MAX_WAIT_S:
+            return None
+        remedy = f"This has lasted for {duration(waited_s)}. Run again later."
+        if isinstance(exc, RateLimitedError) or (isinstance(exc, ProviderUnavailableError) and exc.is_overload):
+            return WaitTooLongError(f"{exc}\n{remedy}")
+        return UnreachableError(f"{exc}\n{remedy}") if isinstance(exc, ConnectionLostError) else None
+
 
 def delay_before(attempt: int, error: BaseException, draw: float, first_s: float = FIRST_DELAY_S) -> float:
     """Return the seconds to wait before the ``attempt``-th retry (from 1); ``draw`` is a random number in [0, 1).
