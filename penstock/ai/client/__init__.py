@@ -2,7 +2,7 @@
 
     CachedCalls                 an answer in the ledger? else ask, and store it
         RetriedCalls            repeat attempts until one is answered, or the failure is final
-            BilledCalls         reserve the cost of an attempt, settle it; CountedCalls without a budget
+            BilledCalls         reserve the cost of an attempt, settle it
                 SentCalls       one attempt: a permit of the limiter, one POST, the body read
 
     CachedCalls                 with ``batch_api=True``
