@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
-
-import pyarrow as pa
 
 from penstock.ai.cached_model import CachedModel
 from penstock.ai.client.cached_calls import Found
@@ -23,8 +21,10 @@ from penstock.cache.ordinals import row_ids
 from penstock.cost.accounts import current_account
 from penstock.errors import ContentFilteredError, InvalidAnswerError
 from penstock.protocols import Priced
-from penstock.types import PartialColumn, Series, to_arrow_array
+from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 from penstock.udf.instances import RowLookup, Unfinished
+
+TOOLS_CHECK_S = 0.01  # between two looks for requests while tools run
 
 
 class AsyncPrompts(RowLookup):
@@ -142,22 +142,15 @@ class AsyncPrompts(RowLookup):
         """
         while True:
             try:
-                return await self._conversation(request, answer)
+                return await conversation(self._settings, request, answer, self._ask)
             except (InvalidAnswerError, ContentFilteredError):
                 is_stored = answer.latency_s is None
                 if not self._asks_again or not is_stored or self._model.is_certain(request):
                     raise
                 answer = (await self._model.generate(replace(request, key=None, num_answers=1)))[0]
 
-    async def _conversation(self, request: Request, answer: Generation) -> Any:
-        exchange = Exchange(self._settings, request)
-        exchange.take(answer)
-        while not exchange.is_done:
-            if exchange.to_run:
-                exchange.take_results(await run_tools(self._settings.tools, exchange.to_run))
-            assert exchange.request is not None
-            exchange.take(checked_answers(await self._model.generate(exchange.request), 1, self._model)[0])
-        return exchange.result()
+    async def _ask(self, request: Request) -> Sequence[Generation]:
+        return checked_answers(await self._model.generate(request), request.num_answers, self._model)
 
 
 class ModelOfRow(Prompter):
@@ -206,6 +199,7 @@ class BatchPrompts:
 
     def __init__(self, model: Prompter, settings: PromptSettings) -> None:
         self._model = CachedModel(model, GENERATIONS)
+        self._waiting: list[tuple[Request, asyncio.Future[Sequence[Generation]]]] = []
         self.close = self._model.close
         self._settings = replace(settings, takes_cache_control=model.takes_cache_control)
 
@@ -216,29 +210,45 @@ class BatchPrompts:
     def answer(self, *columns: Any) -> PartialColumn:
         num_rows = max(len(column) for column in columns if isinstance(column, Series))
         lists = [c.to_pylist() if isinstance(c, Series) else [c] * num_rows for c in columns]
-        rows = [self._settings.split(row) for row in zip(*lists, strict=True)]
-        return self.answered([tuple(parts) for parts, _ in rows], [options for _, options in rows]).column()
+        rows = (self.row(*self._settings.split(values)) for values in zip(*lists, strict=True))
+        return self.column(rows, self._settings.dtype)
 
-    def answered(
-        self, values: Sequence[tuple[Any, ...]], options: Sequence[Mapping[str, Any] | None] | None = None
-    ) -> AnsweredRows:
-        """Return the answers to each row; ``options`` are the options of each row."""
-        rows = AnsweredRows(self._settings, len(values))
-        requests = {}
-        for row, parts in enumerate(values):
-            try:
-                message = message_of(parts)
-                if message is not None:
-                    requests[row] = self._settings.request(message, options[row] if options else None)
-            except Exception as exc:
-                rows.failures[row] = exc
-        for row, answers in zip(requests, self._generate(list(requests.values())), strict=True):
-            rows.begin(row, requests[row], answers)
-        while unfinished := rows.unfinished():
-            again = [exchange.request for _, exchange in unfinished if exchange.request is not None]
-            for (row, exchange), answers in zip(unfinished, self._generate(again), strict=True):
-                rows.take(row, exchange, answers)
-        return rows
+    def column(self, rows: Iterable[Coroutine[Any, Any, Any]], dtype: DataType) -> PartialColumn:
+        """Run what asks for each row, and return the results as a column."""
+        found = asyncio.run(self._results(rows))
+        failures = {row: each for row, each in enumerate(found) if isinstance(each, Exception)}
+        values = [None if row in failures else each for row, each in enumerate(found)]
+        return PartialColumn(to_arrow_array(values, dtype, what="prompt"), failures)
+
+    async def _results(self, rows: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Return the result of each row, or its error. The model answers the requests of all rows together."""
+        tasks = list(map(asyncio.create_task, rows))
+        pending, timeout_s = set(tasks), 0.0
+        while pending:
+            _, pending = await asyncio.wait(pending, timeout=timeout_s)
+            timeout_s = 0.0 if self._waiting else TOOLS_CHECK_S
+            waiting, self._waiting = self._waiting, []
+            for (_, future), answers in zip(waiting, self._generate([each for each, _ in waiting]), strict=True):
+                if isinstance(answers, Exception):
+                    future.set_exception(answers)
+                else:
+                    future.set_result(answers)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def row(self, values: Sequence[Any], options: Mapping[str, Any] | None = None) -> Any:
+        """Return the value of a row, whose own options are ``options``."""
+        message = message_of(values)
+        if message is None:
+            return None
+        request = self._settings.request(message, options)
+        answers = await self._ask(request)
+        found = await asyncio.gather(*(conversation(self._settings, request, each, self._ask) for each in answers))
+        return found[0] if self._settings.num_answers is None else found
+
+    async def _ask(self, request: Request) -> Sequence[Generation]:
+        future: asyncio.Future[Sequence[Generation]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, future))
+        return await future
 
     def _generate(self, requests: list[Request]) -> list[Sequence[Generation] | Exception]:
         """Return the answers to each request, or its error."""
@@ -266,56 +276,18 @@ class BatchPrompts:
         return found
 
 
-class AnsweredRows:
-    """The conversations of a batch, and the errors of its failed rows."""
-
-    def __init__(self, settings: PromptSettings, num_rows: int) -> None:
-        self._settings, self._num_rows = settings, num_rows
-        self._exchanges: dict[int, list[Exchange]] = {}
-        self.failures: dict[int, Exception] = {}
-
-    def begin(self, row: int, request: Request, answers: Sequence[Generation] | Exception) -> None:
-        """Start one conversation for each answer to the request of a row."""
-        self._exchanges[row] = [Exchange(self._settings, request) for _ in range(request.num_answers)]
-        for number, exchange in enumerate(self._exchanges[row]):
-            self.take(row, exchange, answers, number)
-
-    def take(self, row: int, exchange: Exchange, answers: Sequence[Generation] | Exception, number: int = 0) -> None:
-        try:
-            if isinstance(answers, Exception):
-                raise answers
-            exchange.take(answers[number])
-        except Exception as exc:
-            self.failures[row] = exc
-
-    def unfinished(self) -> list[tuple[int, Exchange]]:
-        """Return the conversations that have another request, with their rows, after running the tools they call."""
-        found = [
-            (row, exchange)
-            for row, exchanges in self._exchanges.items()
-            if row not in self.failures
-            for exchange in exchanges
-            if not exchange.is_done
-        ]
-
-        async def run() -> None:
-            for _, exchange in found:
-                if exchange.to_run:
-                    exchange.take_results(await run_tools(self._settings.tools, exchange.to_run))
-
-        if any(exchange.to_run for _, exchange in found):
-            asyncio.run(run())
-        return found
-
-    def values(self) -> list[Any]:
-        """Return the value of each row, None for null and failed rows."""
-        values: list[Any] = [None] * self._num_rows
-        for row, exchanges in self._exchanges.items():
-            if row not in self.failures:
-                results = [exchange.result() for exchange in exchanges]
-                values[row] = results[0] if self._settings.num_answers is None else results
-        return values
-
-    def column(self) -> PartialColumn:
-        column: pa.Array = to_arrow_array(self.values(), self._settings.dtype, what="prompt")
-        return PartialColumn(column, self.failures)
+async def conversation(
+    settings: PromptSettings,
+    request: Request,
+    answer: Generation,
+    ask: Callable[[Request], Awaitable[Sequence[Generation]]],
+) -> Any:
+    """Return the value of a conversation that begins with an answer. ``ask`` answers further requests."""
+    exchange = Exchange(settings, request)
+    exchange.take(answer)
+    while not exchange.is_done:
+        if exchange.to_run:
+            exchange.take_results(await run_tools(settings.tools, exchange.to_run))
+        assert exchange.request is not None
+        exchange.take((await ask(exchange.request))[0])
+    return exchange.result()

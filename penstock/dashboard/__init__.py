@@ -17,7 +17,7 @@ comparison      ``ps.compare``: two jobs, with the verdicts
 server          DashboardServer: the page and its data over HTTP, for people who have the token
 page/           the page: ``app.js`` and a module for each part of it; ``vendor/`` holds Preact, htm and uPlot
 
-It is the `Viewer` of ``observe.viewers``, which loads it by name.
+``observe.viewers`` loads it by name.
 """
 
 from penstock.dashboard.orders import watch_job as watch_job

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.config import config
 from penstock.dashboard.job import JobContent, JobFolderView, compared_run
 from penstock.dashboard.row_pages.counterparts import Differences
+from penstock.dashboard.row_pages.found_rows import RowsRequest
+from penstock.dashboard.row_pages.row_search import selected
 from penstock.errors import InvalidArgumentError
 from penstock.frame.read.by_extension import read_files
 from penstock.jobs.summary import whole_path
@@ -15,8 +17,6 @@ from penstock.jobs.summary import whole_path
 if TYPE_CHECKING:
     from penstock.dashboard.reviews import Review
     from penstock.frame.dataframe import DataFrame
-
-BATCH_ROWS = 4096
 
 
 def compare(first: str, second: str, *, by: str | None = None) -> DataFrame:
@@ -78,12 +78,10 @@ def _agreement(contents: Sequence[JobContent], by: str | None) -> float | None:
     paths, others = ([file.path for file in content.files] for content in contents)
     if not paths or not others:
         return None
-    num_rows, num_different = 0, 0
-    is_different = Differences(others, by or "")
-    for table in read_files(paths).iter_batches(batch_format="pyarrow", batch_size=BATCH_ROWS):
-        for batch in table.combine_chunks().to_batches():
-            num_rows += batch.num_rows
-            num_different += int(is_different(batch).sum())
-    if by is not None and num_rows and is_different.key != by:
+    rows = read_files(paths)
+    differences = Differences(rows.schema.to_arrow(), others, by or "")
+    if by not in (None, differences.key):
         raise InvalidArgumentError(f"compare: by={by!r} is no column of texts or whole numbers of both jobs.")
+    num_rows = sum(file.num_rows for file in contents[0].files)
+    num_different = selected(rows, {}, RowsRequest(), differences).count_rows()
     return 1 - num_different / num_rows if num_rows else None

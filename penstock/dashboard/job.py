@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ from penstock.dashboard.row_pages.counterparts import Counterparts, Differences
 from penstock.dashboard.row_pages.found_rows import RowsRequest
 from penstock.dashboard.row_pages.pages import InputRun, RowFile, RowReader, first_rows, rows_page
 from penstock.dashboard.row_pages.prompts import PromptTemplate, read_prompts
-from penstock.dashboard.row_pages.row_search import RowSearch, selected_rows
+from penstock.dashboard.row_pages.row_search import NUMBER, RowSearch, selected
 from penstock.errors import InvalidArgumentError
 from penstock.events.events import RowError
 from penstock.io.commit.output import JOB_LEDGER
@@ -39,8 +39,10 @@ from penstock.jobs.summary import command_text, open_folder, run_state, whole_pa
 from penstock.protocols import Ledger
 from penstock.types.row_numbers import RowPlace
 
+if TYPE_CHECKING:
+    from penstock.frame.dataframe import DataFrame
+
 MAX_SELECTIONS = 8  # of several pages
-MAX_EXPORT_S = 60.0
 REREAD_S = 1.0  # the folder is read at most so often
 KILLED = (
     "The process of this run was killed, or its machine stopped. The job keeps what is committed: run it again with "
@@ -230,15 +232,11 @@ class JobBoard:
         return page | {"formulas": content.formulas, "can_review": True, "can_try": bool(content.prompts)}
 
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
-        wanted, content = RowsRequest.of(asked), self._views[0].content()
-        reader, selection = RowReader(content.files), None
-        if wanted.is_filtered:
-            selection = self._selection(
-                wanted, reader, [file for view in self._views[1:] for file in view.content().files]
-            )
-            selection.wait(max_rows, MAX_EXPORT_S)
+        content, *others = [view.content() for view in self._views]
+        other_files = [file for other in others for file in other.files]
         with config(progress=False, dashboard=False):
-            return selected_rows(reader.all(), None if selection is None else selection.numbers, max_rows)
+            found = _selected(RowReader(content.files), RowsRequest.of(asked), other_files)
+            return found.exclude(NUMBER).limit(max_rows).to_arrow()
 
     def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
         from penstock.dashboard.trials import editable_prompts
@@ -280,9 +278,7 @@ class JobBoard:
         key = replace(wanted, first=0, is_alone=False), tuple(file.path for file in (*reader.files, *others))
         with self._selecting:
             if (found := self._selections.get(key)) is None or found.error is not None:
-                paths = [file.path for file in others]
-                compare = Differences(paths, wanted.key) if wanted.is_different and paths else None
-                found = RowSearch(reader.all(), reader.failed, wanted, compare)
+                found = RowSearch(_selected(reader, wanted, others))
                 self._selections[key] = found
                 if len(self._selections) > MAX_SELECTIONS:
                     self._selections.pop(next(iter(self._selections))).stop()
@@ -299,6 +295,14 @@ class JobBoard:
         order = Order.of(asked)
         view.orders.order(order)
         return order.done
+
+
+def _selected(reader: RowReader, wanted: RowsRequest, others: Sequence[RowFile]) -> DataFrame:
+    """Return the rows that a person asks for; see ``row_search.selected``."""
+    rows, paths = reader.all(), [file.path for file in others]
+    is_compared = wanted.is_different and paths
+    differences = Differences(rows.schema.to_arrow(), paths, wanted.key) if is_compared else None
+    return selected(rows, reader.failed, wanted, differences)
 
 
 def compared_run(content: JobContent) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from penstock.dashboard.live import LiveQuery, Order
 from penstock.dashboard.row_pages.prompts import described_prompts
 from penstock.errors import PenstockError
 from penstock.events.events import Event, QuerySampled
+from penstock.jobs.folder import Notes
 from penstock.observe.screens import is_notebook
-from penstock.observe.viewers import JobNotes
 from penstock.plan.nodes import Plan
 from penstock.storage.urls import redacted
 
@@ -39,7 +39,7 @@ MAX_ORDERS = 20  # the last ones
 class ControlWriter:
     """Leaves orders for a run: the side of the dashboard."""
 
-    def __init__(self, notes: JobNotes) -> None:
+    def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._beat_at_s = 0.0
 
@@ -59,7 +59,7 @@ class ControlWriter:
         self._notes.write(ORDERS, {"beat": secrets.token_hex(8), "orders": [*known, *orders][-MAX_ORDERS:]})
 
 
-def watch_job(plan: Plan, notes: JobNotes) -> WatchedJob:
+def watch_job(plan: Plan, notes: Notes) -> WatchedJob:
     """Watch a run of a job, for the dashboard of any process."""
     return WatchedJob(plan, notes)
 
@@ -70,7 +70,7 @@ class WatchedJob:
     It looks for orders on a thread, because a disk or a store may be slow.
     """
 
-    def __init__(self, plan: Plan, notes: JobNotes) -> None:
+    def __init__(self, plan: Plan, notes: Notes) -> None:
         self._notes, self._live = notes, LiveQuery()
         self._interval_s, self._program = notes.poll_interval_s, running_program()
         self._noting = threading.Lock()  # a later note holds later figures

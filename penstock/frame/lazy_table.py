@@ -14,7 +14,7 @@ from penstock.engine.cancellation import Cancellation
 from penstock.events.metrics import is_in_query
 from penstock.events.tracebacks import with_trimmed_errors
 from penstock.observe.subscribers import attached_subscribers
-from penstock.observe.viewers import viewer
+from penstock.observe.viewers import watch_query
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.unknown_columns import with_line
@@ -140,7 +140,7 @@ def query_subscribers(log: Sequence[Subscriber], destination: Destination | None
     """
     subscribers = [*log, *attached_subscribers()]
     if get_config().dashboard:
-        subscribers.append(viewer().watch_query())
+        subscribers.append(watch_query())
     if get_config().progress and not is_in_query():
         from penstock.observe.progress import progress_subscriber
         from penstock.observe.stats import Stats

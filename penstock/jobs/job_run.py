@@ -40,7 +40,7 @@ from penstock.jobs.row_order import in_input_order
 from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
 from penstock.observe.failed_rows import SCHEMA, ErrorLog, batch_of
 from penstock.observe.printable import format_count
-from penstock.observe.viewers import viewer
+from penstock.observe.viewers import watch_job
 from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage
 from penstock.plan.unknown_columns import naming_lines
@@ -263,7 +263,7 @@ class Job:
     def run(self, runner: query.Runner, subscribers: Sequence[Subscriber]) -> pa.Table:
         """Write the remaining rows, and commit."""
         errors = next((each for each in subscribers if isinstance(each, ErrorLog)), None) or ErrorLog()
-        watch = viewer().watch_job(self._plan.child, self._folder.notes)
+        watch = watch_job(self._plan.child, self._folder.notes)
         subscribers = [errors, watch, *(each for each in subscribers if each is not errors)]
         nbytes = piece_nbytes(PART_NBYTES)
         stages = query.stages_in_parts(self._plan, Gathered(nbytes, get_config().checkpoint_interval))

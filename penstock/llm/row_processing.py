@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from penstock.ai.lenient_json import parse_json
 from penstock.ai.prompt import AsyncPrompts, BatchPrompts
 from penstock.ai.provider import Model, Prompter, loaded
 from penstock.errors import FatalError, InvalidAnswerError, InvalidArgumentError, PenstockError
-from penstock.types import DataType, PartialColumn, Series, to_arrow_array
+from penstock.types import DataType, PartialColumn, Series
 
 ERROR = "__inference_error__"
 ROW, ANSWER = "row", "answer"
@@ -97,11 +97,10 @@ class AsyncRows(AsyncPrompts):
         self._keeps_failed = keeps_failed
 
     async def ask(self, row: Row) -> dict[str, Any]:
-        try:
-            values, options = message_and_options(row, self._translate, self.takes_options)
-            return answer_fields(await self.answer(*values, options=options))
-        except Exception as exc:
-            return error_fields(exc, self._keeps_failed)
+        async def answer(values: Sequence[Any], options: Mapping[str, Any] | None) -> Any:
+            return await self.answer(*values, options=options)
+
+        return await asked(row, self._translate, self.takes_options, self._keeps_failed, answer)
 
 
 class BatchRows(BatchPrompts):
@@ -113,26 +112,24 @@ class BatchRows(BatchPrompts):
         self._keeps_failed = keeps_failed
 
     def ask(self, rows: Series) -> PartialColumn:
-        requests, refused = self._requests(rows.to_pylist())
-        answered = self.answered([values for values, _ in requests], [options for _, options in requests])
-        failures = {**answered.failures, **refused}
-        answers: list[dict[str, Any] | None] = [answer_fields(each) for each in answered.values()]
-        for number, exc in failures.items():
-            answers[number] = error_fields(exc, True) if self._keeps_failed else None
-        column = to_arrow_array(answers, DataType.python(), what="prompt")
-        return PartialColumn(column, {} if self._keeps_failed else failures)
+        return self.column(
+            (asked(row, self._translate, self.takes_options, self._keeps_failed, self.row) for row in rows.to_pylist()),
+            DataType.python(),
+        )
 
-    def _requests(self, rows: Sequence[Row]) -> tuple[list[tuple[tuple[Any, ...], Any]], dict[int, Exception]]:
-        """Return the message and options of each row, and the errors of invalid rows, whose message is null."""
-        requests: list[tuple[tuple[Any, ...], Any]] = []
-        refused: dict[int, Exception] = {}
-        for number, row in enumerate(rows):
-            try:
-                requests.append(message_and_options(row, self._translate, self.takes_options))
-            except Exception as exc:
-                refused[number] = exc
-                requests.append(((None,), None))
-        return requests, refused
+
+async def asked(
+    row: Row,
+    translate: Translate,
+    takes_options: bool,
+    keeps_failed: bool,
+    answer: Callable[[Sequence[Any], Mapping[str, Any] | None], Awaitable[Any]],
+) -> dict[str, Any]:
+    """Return the result fields of a row, or the fields of its error."""
+    try:
+        return answer_fields(await answer(*message_and_options(row, translate, takes_options)))
+    except Exception as exc:
+        return error_fields(exc, keeps_failed)
 
 
 def message_and_options(

@@ -1,4 +1,4 @@
-"""Place workers on a machine: how many workers a stage gets, and which devices. Pure functions."""
+"""Place workers on a machine or a cluster: how many workers a stage gets, and which devices. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -17,11 +18,13 @@ from penstock.expr.udf import BatchSpec, Resources, UdfSpec
 from penstock.plan.stages import AtMost, CallBatch, CallUdf, Exactly, Stage
 
 Devices = tuple[str, ...]
+Amounts = Mapping[str, float]  # of resources, by Ray's names
 
 ASYNC_SPARE_TASKS = 8  # so that the loop makes the calls of the next task while one waits for its slowest row
 ASYNC_OVERSUBSCRIPTION = 8
 """Factor on the tasks in flight of an API stage. Answers of models differ in length, and so in time, by a factor of ten
 and more, so most tasks wait for their slowest row."""
+LABEL = "label "  # a label of nodes counts as a resource of which there is any amount
 MIN_SHARE = 0.01  # share of a GPU: less would start hundreds of workers
 SLACK = 1e-9  # fractions such as 0.1 do not add up to exactly one
 
@@ -35,12 +38,8 @@ class Machine:
     memory_bytes: int
 
     @property
-    def amounts(self) -> dict[str, float]:
+    def amounts(self) -> Amounts:
         return {"CPU": self.num_cpus, "GPU": len(self.gpus), "memory": self.memory_bytes}
-
-    def __str__(self) -> str:
-        gpus = f"{counted(len(self.gpus), 'GPU')} ({', '.join(self.gpus)})" if self.gpus else "no GPU"
-        return f"{counted(self.num_cpus, 'CPU')}, {gpus}, {self.memory_bytes / 2**30:.1f} GiB of memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +47,12 @@ class WorkerRequest:
     """The resources of each worker of a stage, and their number; without ``max_workers``, as many as fit."""
 
     name: str
-    resources: Resources
+    demand: Amounts
     min_workers: int = 1
     max_workers: int | None = None
 
     def __str__(self) -> str:
-        return f"{counted(self.min_workers, 'worker')} of {self.name} with {_amounts(self.resources)} each"
+        return f"{counted(self.min_workers, 'worker')} of {self.name} with {described_amounts(self.demand)} each"
 
 
 def worker_request(stage: Stage, num_cores: int) -> WorkerRequest | None:
@@ -61,14 +60,14 @@ def worker_request(stage: Stage, num_cores: int) -> WorkerRequest | None:
     match stage.work:
         case CallUdf(call) if call.udf.target.is_async:  # one event loop, with a limit on calls
             if stage.resources.use_process:
-                return WorkerRequest(stage.name, stage.resources, 1, 1)
+                return WorkerRequest(stage.name, demand_of(stage.resources), 1, 1)
             if stage.resources.gpus and call.udf.builtin.event_loop is None:
                 raise InvalidArgumentError(
                     f"{stage.name}: async functions share this process, which has no GPU of its own. "
                     "Leave out gpus=, or set use_process=True."
                 )
             # An engine in this process uses the GPUs that it sees; only on Ray are they reserved.
-            return WorkerRequest(stage.name, replace(stage.resources, gpus=0), 1, 1)
+            return WorkerRequest(stage.name, demand_of(replace(stage.resources, gpus=0)), 1, 1)
         case CallUdf() | CallBatch():
             resources = stage.resources
             if resources.gpus and resources.use_process is False:
@@ -78,14 +77,16 @@ def worker_request(stage: Stage, num_cores: int) -> WorkerRequest | None:
                 )
             as_many_as_fit = resources.gpus and resources.max_workers is None
             most = None if as_many_as_fit else max(worker_count(stage.work.spec, num_cores), resources.min_workers)
-            return WorkerRequest(stage.name, resources, resources.min_workers, most)
+            return WorkerRequest(stage.name, demand_of(resources), resources.min_workers, most)
     return None
 
 
 def placed_workers(machine: Machine, stages: Sequence[Stage], num_cores: int) -> dict[str, list[Devices]]:
     """Return the devices of each worker of the stages with user functions, by sharing key."""
     requests = {sharing_key(stage): each for stage in stages if (each := worker_request(stage, num_cores)) is not None}
-    return dict(zip(requests, place(machine, list(requests.values())), strict=True))
+    placed = place([machine.amounts], list(requests.values()), f"this machine has {described_node(machine.amounts)}")
+    devices = [[tuple(machine.gpus[number] for number in gpus) for gpus in workers] for workers in placed]
+    return dict(zip(requests, devices, strict=True))
 
 
 def sharing_key(stage: Stage) -> str:
@@ -113,108 +114,138 @@ def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
     return ASYNC_SPARE_TASKS + spec.max_concurrent_calls // calls_per_task * factor
 
 
-def place(machine: Machine, requests: Sequence[WorkerRequest]) -> list[list[Devices]]:
-    """Return the devices of each worker of each request. No device is given out twice.
+def place(nodes: Sequence[Amounts], requests: Sequence[WorkerRequest], offer: str) -> list[list[list[int]]]:
+    """Return the workers of each request, each as the numbers of its GPUs. No GPU is given out twice.
 
     All stages run at the same time, so each stage first gets its minimum, large workers before small ones, which fill
-    gaps. Then the stages get one more worker each, in turn, while there is room. Raise InvalidArgumentError if a
-    minimum does not fit.
+    gaps, on the smallest nodes that have room. Then the stages get one more worker each, in turn, while there is room.
+    Raise InvalidArgumentError if a minimum does not fit into the ``offer``, a text that describes the nodes.
     """
     for request in requests:
-        _check(machine, request)
-    free = FreeResources(machine.amounts)
-    placed: list[list[Devices]] = [[] for _ in requests]
-    pairs = list(zip(requests, placed, strict=True))
-    for request, workers in sorted(pairs, key=lambda pair: -pair[0].resources.gpus):
-        for _ in range(request.min_workers):
-            if not _has_grown(machine, request, workers, free):
-                raise InvalidArgumentError(_refusal(machine, requests))
-    growing = [pair for pair in pairs if pair[0].max_workers != len(pair[1])]
+        _check(nodes, request, offer)
+    free = [FreeResources(node) for node in sorted(nodes, key=_size)]
+    placed = [_PlacedWorkers(request, free) for request in requests]
+    for each in sorted(placed, key=lambda each: _size(each.request.demand), reverse=True):
+        for _ in range(each.request.min_workers):
+            if not each.has_grown():
+                needed = "; ".join(str(request) for request in requests if request.demand)
+                raise InvalidArgumentError(
+                    f"This query needs more than there is at once: {offer}. It needs {needed}. "
+                    "Use fewer workers, less for each worker, or a part of a GPU, such as gpus=0.5."
+                )
+    growing = [each for each in placed if each.request.max_workers != len(each.gpus)]
     while growing:
-        growing = [
-            (request, workers)
-            for request, workers in growing
-            if _has_grown(machine, request, workers, free) and request.max_workers != len(workers)
-        ]
-    return placed
+        growing = [each for each in growing if each.has_grown() and each.request.max_workers != len(each.gpus)]
+    return [each.gpus for each in placed]
 
 
-def _has_grown(machine: Machine, request: WorkerRequest, workers: list[Devices], free: FreeResources) -> bool:
-    """Add a worker if it fits; return False otherwise."""
-    gpus = free.take(_demand(request.resources))
-    if gpus is not None:
-        workers.append(tuple(machine.gpus[number] for number in gpus))
-    return gpus is not None
+class _PlacedWorkers:
+    """The workers of a request so far."""
+
+    def __init__(self, request: WorkerRequest, nodes: Sequence[FreeResources]) -> None:
+        self.request = request
+        self.gpus: list[list[int]] = []
+        self._nodes = deque(nodes)  # that may have room
+
+    def has_grown(self) -> bool:
+        """Add a worker if it fits; return False otherwise."""
+        while self._nodes:
+            gpus = self._nodes[0].take(self.request.demand)
+            if gpus is not None:
+                self.gpus.append(gpus)
+                return True
+            self._nodes.popleft()
+        return False
 
 
 class FreeResources:
-    """The resources that no worker has yet, on a machine or a node of a cluster, by Ray's names."""
+    """The resources that no worker has yet, on a machine or a node of a cluster."""
 
-    def __init__(self, amounts: Mapping[str, float]) -> None:
+    def __init__(self, amounts: Amounts) -> None:
         self._amounts = dict(amounts)
         self._gpus = [1.0] * int(amounts.get("GPU", 0))
 
-    def take(self, wanted: Mapping[str, float]) -> list[int] | None:
+    def take(self, wanted: Amounts) -> list[int] | None:
         """Take the resources of one worker and return the numbers of its GPUs, or None if they do not fit."""
-        share, num_gpus = min(wanted.get("GPU", 0), 1.0), math.ceil(wanted.get("GPU", 0))
-        fitting = [number for number, free in enumerate(self._gpus) if free >= share - SLACK]
-        fitting.sort(key=lambda number: self._gpus[number])  # the fullest first, so that others stay whole
-        others = {name: amount for name, amount in wanted.items() if name != "GPU"}
-        has_rest = all(self._amounts.get(name, 0) >= amount - SLACK for name, amount in others.items())
-        if len(fitting) < num_gpus or not has_rest:
+        share, num_gpus, gpus = min(wanted.get("GPU", 0), 1.0), math.ceil(wanted.get("GPU", 0)), list[int]()
+        if num_gpus:  # the fullest first, so that others stay whole
+            fitting = [number for number, free in enumerate(self._gpus) if free >= share - SLACK]
+            gpus = sorted(fitting, key=self._gpus.__getitem__)[:num_gpus]
+        others = [(name, amount) for name, amount in wanted.items() if name != "GPU"]
+        has_rest = all(self._amounts.get(name, 0) >= amount - SLACK for name, amount in others)
+        if len(gpus) < num_gpus or not has_rest:
             return None
-        for name, amount in others.items():
+        for name, amount in others:
             self._amounts[name] -= amount
-        for number in fitting[:num_gpus]:
+        for number in gpus:
             self._gpus[number] -= share
-        return fitting[:num_gpus]
+        return gpus
 
 
-def _demand(resources: Resources) -> dict[str, float]:
+def demand_of(resources: Resources) -> Amounts:
     amounts = {"CPU": resources.cpus or 0, "GPU": resources.gpus, "memory": resources.memory_bytes or 0}
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def _check(machine: Machine, request: WorkerRequest) -> None:
+def labels_among(amounts: Amounts) -> Amounts:
+    return {name: amount for name, amount in amounts.items() if name.startswith(LABEL)}
+
+
+def _size(amounts: Amounts) -> tuple[float, ...]:
+    return tuple(amounts.get(name, 0) for name in ("GPU", "CPU", "memory"))
+
+
+def _check(nodes: Sequence[Amounts], request: WorkerRequest, offer: str) -> None:
     """Raise InvalidArgumentError for a worker that does not fit even alone."""
-    resources = request.resources
-    if resources.gpus > 1 and resources.gpus != int(resources.gpus):
+    gpus = request.demand.get("GPU", 0)
+    if gpus > 1 and gpus != int(gpus):
         raise InvalidArgumentError(
-            f"{request.name}: gpus={resources.gpus:g}; a worker gets a part of one GPU or several whole ones"
+            f"{request.name}: gpus={gpus:g}; a worker gets a part of one GPU or several whole ones"
         )
-    if 0 < resources.gpus < MIN_SHARE:
-        raise InvalidArgumentError(f"{request.name}: gpus={resources.gpus:g}; the least part of a GPU is {MIN_SHARE}")
-    if FreeResources(machine.amounts).take(_demand(resources)) is None:
+    if 0 < gpus < MIN_SHARE:
+        raise InvalidArgumentError(f"{request.name}: gpus={gpus:g}; the least part of a GPU is {MIN_SHARE}")
+    if not has_room(nodes, request.demand):
         raise InvalidArgumentError(
-            f"{request.name} needs {_amounts(resources)} for each worker, but this machine has {machine}."
+            f"{request.name} needs {described_amounts(request.demand)} for each worker, but {offer}."
         )
 
 
-def _refusal(machine: Machine, requests: Sequence[WorkerRequest]) -> str:
-    needed = "; ".join(str(request) for request in requests if _amounts(request.resources))
-    return (
-        f"This query needs more than this machine has at once ({machine}). It needs {needed}. "
-        "Use fewer workers, less for each worker, or a part of a GPU, such as gpus=0.5."
-    )
+def has_room(nodes: Sequence[Amounts], demand: Amounts) -> bool:
+    """Return whether a node can hold a worker."""
+    return any(FreeResources(node).take(demand) is not None for node in nodes)
 
 
-def _amounts(resources: Resources) -> str:
-    return ", ".join(described_amounts(_demand(resources)))
+def most_workers(nodes: Sequence[Amounts], demand: Amounts, others: Sequence[tuple[Amounts, int]]) -> int:
+    """Return how many workers a stage may have beside the ``others``, by their demands and numbers.
+
+    >>> most_workers([{"CPU": 8, "GPU": 2}, {"CPU": 4}, {"CPU": 4, "GPU": 1}], {"GPU": 0.5, "CPU": 1}, [])
+    6
+    >>> most_workers([{"GPU": 4}], {"GPU": 1}, [({"GPU": 0.5}, 1), ({"CPU": 1}, 1)])
+    3
+    """
+    fitting = sum(min(int(node.get(name, 0) / amount + SLACK) for name, amount in demand.items()) for node in nodes)
+    taken = [sum(other.get(name, 0) * number for other, number in others) / demand[name] for name in demand]
+    return fitting - math.ceil(max(taken, default=0))
 
 
-def described_amounts(amounts: Mapping[str, float]) -> list[str]:
+def described_amounts(amounts: Amounts) -> str:
     """Return amounts of resources, by Ray's names, in words.
 
     >>> described_amounts({"CPU": 1, "GPU": 2, "memory": 2**30, "accelerator_type:A100": 0.001})
-    ['1 CPU', '2 GPUs', '1.0 GiB of memory', 'accelerator_type:A100']
+    '1 CPU, 2 GPUs, 1.0 GiB of memory, accelerator_type:A100'
     """
     found = [counted(amounts[name], name) for name in ("CPU", "GPU") if amounts.get(name)]
     found += [f"{amounts['memory'] / 2**30:.1f} GiB of memory"] if amounts.get("memory") else []
     others = [name for name in sorted(amounts) if name not in ("CPU", "GPU", "memory", "object_store_memory")]
     for name in others:
         if not name.startswith(("node:", "bundle")) and amounts[name]:
-            found.append(name if name.startswith("accelerator_type:") else f"{amounts[name]:g} {name}")
-    return found
+            found.append(name if name.startswith(("accelerator_type:", LABEL)) else f"{amounts[name]:g} {name}")
+    return ", ".join(found)
+
+
+def described_node(amounts: Amounts) -> str:
+    missing = [f"no {name}" for name in ("CPU", "GPU") if not amounts.get(name)]
+    return ", ".join([described_amounts(amounts), *missing]).removeprefix(", ")
 
 
 def counted(number: float, what: str) -> str:

@@ -360,7 +360,7 @@ def test_strict_schema() -> None:
     assert strict["required"] == list(Order.model_fields)
     assert strict["$defs"]["Part"] == part
     assert strict["properties"] == {
-        "item": {**part, "description": "What is bought."},
+        "item": {"description": "What is bought.", "anyOf": [{"$ref": "#/$defs/Part"}]},
         "other": {"$ref": "#/$defs/Part"},
         "mood": {"anyOf": [{"$ref": "#/$defs/Mood"}, {"type": "null"}]},
         "count": {"type": ["integer", "null"], "minimum": 1},

@@ -16,17 +16,17 @@ import penstock as ps
 from penstock import ActorPoolStrategy, DataType, Series, col
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import Resources
-from penstock.runners.placement import Machine, WorkerRequest, place
+from penstock.runners.placement import Amounts, WorkerRequest, demand_of, place
 
 GIB = 2**30
 
 
-def machine(num_gpus: int = 2, num_cpus: float = 8, gib: int = 16) -> Machine:
-    return Machine(num_cpus, tuple(str(i) for i in range(num_gpus)), gib * GIB)
+def machine(num_gpus: int = 2, num_cpus: float = 8, gib: int = 16) -> Amounts:
+    return {"CPU": num_cpus, "GPU": num_gpus, "memory": gib * GIB, "node:10.0.0.1": 1}
 
 
 def request(gpus: float = 0, least: int = 1, most: int | None = None, **resources: Any) -> WorkerRequest:
-    return WorkerRequest("embed", Resources(gpus=gpus, **resources), least, most)
+    return WorkerRequest("embed", demand_of(Resources(gpus=gpus, **resources)), least, most)
 
 
 # --- the assignment ---
@@ -35,52 +35,69 @@ def request(gpus: float = 0, least: int = 1, most: int | None = None, **resource
 @pytest.mark.parametrize(
     ("requests", "expected"),
     [
-        ([request(1)], [[("0",), ("1",), ("2",)]]),
-        ([request(2)], [[("0", "1")]]),
-        ([request(0.5, most=3)], [[("0",), ("0",), ("1",)]]),
-        ([request(1, most=8)], [[("0",), ("1",), ("2",)]]),
-        ([request(1, least=2, most=2)], [[("0",), ("1",)]]),
-        ([request(0.4, 2, 2), request(0.6, 2, 2), request(1, 1, 1)], [[("1",), ("2",)], [("1",), ("2",)], [("0",)]]),
-        ([request(1), request(1)], [[("0",), ("2",)], [("1",)]]),
-        ([request(0, most=4)], [[(), (), (), ()]]),
-        ([request(0, most=8, cpus=3)], [[(), ()]]),
-        ([request(0, most=8, memory_bytes=5 * GIB)], [[(), (), ()]]),
-        ([request(1, cpus=4)], [[("0",), ("1",)]]),
-        ([request(0.1, most=10, cpus=0.8)], [[("0",)] * 10]),
+        ([request(1)], [[[0], [1], [2]]]),
+        ([request(2)], [[[0, 1]]]),
+        ([request(0.5, most=3)], [[[0], [0], [1]]]),
+        ([request(1, most=8)], [[[0], [1], [2]]]),
+        ([request(1, least=2, most=2)], [[[0], [1]]]),
+        ([request(0.4, 2, 2), request(0.6, 2, 2), request(1, 1, 1)], [[[1], [2]], [[1], [2]], [[0]]]),
+        ([request(1), request(1)], [[[0], [2]], [[1]]]),
+        ([request(0, most=4)], [[[], [], [], []]]),
+        ([request(0, most=8, cpus=3)], [[[], []]]),
+        ([request(0, most=8, memory_bytes=5 * GIB)], [[[], [], []]]),
+        ([request(1, cpus=4)], [[[0], [1]]]),
+        ([request(0.1, most=10, cpus=0.8)], [[[0]] * 10]),
     ],
 )
-def test_workers_and_their_devices(requests: list[WorkerRequest], expected: list[list[tuple[str, ...]]]) -> None:
-    assert place(machine(num_gpus=3), requests) == expected
+def test_workers_and_their_devices(requests: list[WorkerRequest], expected: list[list[list[int]]]) -> None:
+    assert place([machine(num_gpus=3)], requests, "") == expected
 
 
-HAS = r"this machine has 8 CPUs, 2 GPUs \(0, 1\), 16.0 GiB of memory"
-HAS_AT_ONCE = r"than this machine has at once \(8 CPUs, 2 GPUs \(0, 1\), 16.0 GiB of memory\)"
+AT_ONCE = "This query needs more than there is at once: the offer. It needs"
 
 
 @pytest.mark.parametrize(
     ("requests", "message"),
     [
-        ([request(3)], f"embed needs 3 GPUs for each worker, but {HAS}"),
-        ([request(cpus=9, most=1)], f"embed needs 9 CPUs for each worker, but {HAS}"),
-        ([request(memory_bytes=17 * GIB, most=1)], f"needs 17.0 GiB of memory for each worker, but {HAS}"),
-        ([request(1, 3, 3)], f"{HAS_AT_ONCE}. It needs 3 workers of embed with 1 GPU each"),
+        ([request(3)], "embed needs 3 GPUs for each worker, but the offer"),
+        ([request(cpus=9, most=1)], "embed needs 9 CPUs for each worker, but the offer"),
+        ([request(memory_bytes=17 * GIB, most=1)], "needs 17.0 GiB of memory for each worker, but the offer"),
+        ([request(1, 3, 3)], f"{AT_ONCE} 3 workers of embed with 1 GPU each"),
         (
             [request(1, 2, 2), request(most=4), request(0.5)],
             "2 workers of embed with 1 GPU each; 1 worker of embed with 0.5 GPU",
         ),
-        ([request(cpus=3, least=3, most=3)], f"{HAS_AT_ONCE}. It needs 3 workers of embed with 3 CPUs each"),
+        ([request(cpus=3, least=3, most=3)], f"{AT_ONCE} 3 workers of embed with 3 CPUs each"),
         ([request(1.5)], "gpus=1.5; a worker gets a part of one GPU or several whole ones"),
         ([request(0.001)], "gpus=0.001; the least part of a GPU is 0.01"),
     ],
 )
 def test_what_cannot_run_is_refused_with_what_there_is(requests: list[WorkerRequest], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
-        place(machine(), requests)
+        place([machine()], requests, "the offer")
 
 
-def test_a_machine_without_gpus_says_so() -> None:
-    with pytest.raises(InvalidArgumentError, match="1 GPU for each worker, but this machine has 8 CPUs, no GPU, 16"):
-        place(machine(num_gpus=0), [request(1)])
+@pytest.mark.parametrize(
+    ("requests", "num_placed"),
+    [
+        ([request(1), request(0.1, most=3)], [3, 3]),
+        ([request(2), request(1)], [1, 2]),  # on no two nodes; the smallest node that has room
+        ([request(0.6)], [4]),  # no two on one device
+        ([request(cpus=5, most=9), request(cpus=5, most=9)], [2, 1]),
+    ],
+)
+def test_workers_on_several_nodes(requests: list[WorkerRequest], num_placed: list[int]) -> None:
+    nodes = [machine(num_gpus=2), machine(num_gpus=1, gib=1), machine(num_gpus=1)]
+    assert list(map(len, place(nodes, requests, ""))) == num_placed
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [[request(3)], [request(2, 2)], [request(1, 3, 3), request(2)], [request(memory_bytes=9 * GIB, least=3)]],
+)
+def test_what_does_not_fit_on_several_nodes_is_refused(requests: list[WorkerRequest]) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"for each worker, but the offer|than there is at once: the offer"):
+        place([machine(num_gpus=2), machine(num_gpus=1, gib=1), machine(num_gpus=1)], requests, "the offer")
 
 
 AMOUNTS = st.builds(
@@ -98,31 +115,30 @@ def request_lists(draw: st.DrawFn) -> list[WorkerRequest]:
         resources, least = draw(AMOUNTS), draw(st.integers(1, 3))
         has_limit = not resources.gpus or draw(st.booleans())
         most = least + draw(st.integers(0, 5)) if has_limit else None
-        requests.append(WorkerRequest(str(number), resources, least, most))
+        requests.append(WorkerRequest(str(number), demand_of(resources), least, most))
     return requests
 
 
 @settings(deadline=None)
 @given(requests=request_lists(), num_gpus=st.integers(0, 4), num_cpus=st.integers(1, 16), gib=st.integers(1, 32))
 def test_nothing_is_given_out_twice(requests: list[WorkerRequest], num_gpus: int, num_cpus: int, gib: int) -> None:
-    offered = machine(num_gpus, num_cpus, gib)
     try:
-        placed = place(offered, requests)
+        placed = place([machine(num_gpus, num_cpus, gib)], requests, "the offer")
     except InvalidArgumentError:
         return
-    used: dict[str, float] = defaultdict(float)
+    used: dict[int | str, float] = defaultdict(float)
     for asked, workers in zip(requests, placed, strict=True):
-        resources = asked.resources
+        gpus = asked.demand.get("GPU", 0)
         assert asked.min_workers <= len(workers) <= (asked.max_workers or len(workers))
         for devices in workers:
-            assert len(set(devices)) == len(devices) == (max(1, int(resources.gpus)) if resources.gpus else 0)
+            assert len(set(devices)) == len(devices) == (max(1, int(gpus)) if gpus else 0)
             for device in devices:
-                used[device] += min(resources.gpus, 1)
-            used["cpus"] += resources.cpus or 0
-            used["memory"] += resources.memory_bytes or 0
+                used[device] += min(gpus, 1)
+            used["cpus"] += asked.demand.get("CPU", 0)
+            used["memory"] += asked.demand.get("memory", 0)
     assert used.pop("cpus") <= num_cpus + 1e-6
     assert used.pop("memory") <= gib * GIB
-    assert set(used) <= set(offered.gpus)
+    assert set(used) <= set(range(num_gpus))
     assert all(share <= 1 + 1e-6 for share in used.values())
 
 
@@ -215,15 +231,18 @@ async def identity_async(x: int) -> int:
     [
         (
             lambda df: df.map_batches(identity, num_gpus=4),
-            r"map_batches identity needs 4 GPUs .* 3 GPUs \(3, 5, GPU-",
+            "map_batches identity needs 4 GPUs for each worker, but this machine has .* 3 GPUs",
         ),
         (
             lambda df: df.map_batches(identity, num_gpus=1, concurrency=4),
             "4 workers of map_batches identity with 1 GPU",
         ),
         (lambda df: df.map_batches(identity, num_gpus=1, concurrency=(4, 5)), "4 workers of map_batches identity"),
-        (lambda df: df.map_batches(identity, num_gpus=1, compute=ActorPoolStrategy(size=4)), "needs more than this"),
-        (lambda df: df.map_batches(identity, num_gpus=2).map_batches(identity, num_gpus=2), "needs more than this"),
+        (
+            lambda df: df.map_batches(identity, num_gpus=1, compute=ActorPoolStrategy(size=4)),
+            "needs more than there is",
+        ),
+        (lambda df: df.map_batches(identity, num_gpus=2).map_batches(identity, num_gpus=2), "needs more than there is"),
         (lambda df: df.map_batches(identity, num_cpus=10**4), "needs 10000 CPUs for each worker"),
         (lambda df: df.map_batches(identity, memory="1000TB"), "GiB of memory for each worker, but this machine has"),
         (
@@ -253,7 +272,7 @@ def test_it_is_refused_before_anything_is_read(
 
 def test_without_gpus_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(InvalidArgumentError, match=r"1 GPU for each worker, but this machine has .*, no GPU, "):
+    with pytest.raises(InvalidArgumentError, match=r"1 GPU for each worker, but this machine has .*, no GPU"):
         ps.range(3).map_batches(identity, num_gpus=1).collect()
 
 

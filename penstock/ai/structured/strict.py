@@ -56,7 +56,6 @@ class _NotStrictError(Exception):
 class _Writer:
     def __init__(self, defs: Mapping[str, Any]) -> None:
         self.defs = defs
-        self.inlining: list[str] = []
 
     def node(self, schema: Any) -> dict[str, Any]:
         if not isinstance(schema, Mapping) or not schema.keys().isdisjoint(UNSUPPORTED):
@@ -84,17 +83,13 @@ class _Writer:
         return result
 
     def reference(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a reference, or its target if the schema adds a description: a reference may have no siblings."""
+        """Return a reference, inside of ``anyOf`` if the schema adds a description: a reference has no siblings."""
         ref = schema["$ref"]
-        name = ref.removeprefix("#/$defs/")
-        if name not in self.defs and ref != "#":
+        if ref.removeprefix("#/$defs/") not in self.defs and ref != "#":
             raise _NotStrictError
-        if "description" not in schema or name not in self.defs or name in self.inlining:
+        if "description" not in schema:
             return {"$ref": ref}
-        self.inlining.append(name)
-        inlined = self.node({**self.defs[name], "description": schema["description"]})
-        self.inlining.pop()
-        return inlined
+        return {"description": schema["description"], "anyOf": [{"$ref": ref}]}
 
     def properties(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         if "properties" not in schema and schema.get("additionalProperties") is not False:

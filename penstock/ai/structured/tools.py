@@ -36,15 +36,11 @@ class ToolFunction:
     def of(function: Callable[..., Any]) -> ToolFunction:
         """Return the tool for a function, described by its name, docstring and type hints.
 
-        Each parameter needs a hint with a JSON schema. Its description comes from ``Annotated[...]``, or from ``Args:``
-        in the docstring.
+        Each parameter needs a hint with a JSON schema; ``Annotated[...]`` describes it.
 
-        >>> def weather(city: str, days: int = 1) -> str:
-        ...     '''Forecast the weather.
-        ...
-        ...     Args:
-        ...         city: Where.
-        ...     '''
+        >>> from typing import Annotated
+        >>> def weather(city: Annotated[str, "Where."], days: int = 1) -> str:
+        ...     '''Forecast the weather.'''
         >>> ToolFunction.of(weather).schema["properties"]
         {'city': {'description': 'Where.', 'type': 'string'}, 'days': {'default': 1, 'type': 'integer'}}
         """
@@ -52,10 +48,10 @@ class ToolFunction:
             return function
         function = _python_function(function)
         name = _name_of(function)
-        description, _ = _docstring(function)
+        base = function.func if isinstance(function, functools.partial) else function
         _check_parameters(name, function)
-        hints = _hints(name, function)
-        return ToolFunction(name, description, _schema(name, function, hints), function, hints)
+        hints = _hints(name, base)
+        return ToolFunction(name, inspect.getdoc(base) or "", _schema(name, function, hints), function, hints)
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Call the function with the model's arguments. Errors, except FatalError, become results for the model.
@@ -187,15 +183,11 @@ def _schema(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> d
 
     try:
         schema: dict[str, Any] = _arguments_adapter(function, hints).json_schema(schema_generator=schema_generator())
+        return schema
     except (PydanticUserError, NameError) as exc:
         raise InvalidArgumentError(
             f"tools: the hints of {name} have no JSON schema: {str(exc).splitlines()[0]}"
         ) from exc
-    _, described = _docstring(function)
-    properties = schema["properties"]
-    for parameter in properties.keys() & described.keys():  # a description in Annotated takes precedence
-        properties[parameter] = {"description": described[parameter], **properties[parameter]}
-    return schema
 
 
 def _arguments_adapter(function: Callable[..., Any], hints: dict[str, Any]) -> Any:
@@ -220,8 +212,7 @@ def _check_parameters(name: str, function: Callable[..., Any]) -> None:
             )
 
 
-def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
-    base = function.func if isinstance(function, functools.partial) else function
+def _hints(name: str, base: Callable[..., Any]) -> dict[str, Any]:
     if not (inspect.isfunction(base) or inspect.ismethod(base) or inspect.isbuiltin(base)):
         base = type(base).__call__
     try:
@@ -242,20 +233,3 @@ def _with_described(hint: Any) -> Any:
     base, *extras = typing.get_args(hint)
     fields = [Field(description=extra) if isinstance(extra, str) else extra for extra in extras]
     return typing.Annotated[(base, *fields)]
-
-
-_SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns?|Yields?|Raises|Examples?|Notes?):\s*$", re.MULTILINE)
-_PARAMETER = re.compile(r"^(\w+)[ \t]*(?:\([^)]*\))?:(.*(?:\n[ \t]+.*)*)", re.MULTILINE)
-
-
-def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Return the first paragraph of a docstring, and the description of each parameter under ``Args:``."""
-    base = function.func if isinstance(function, functools.partial) else function
-    sections = _SECTION.split(inspect.getdoc(base) or "")
-    first = " ".join(sections[0].strip().partition("\n\n")[0].split())
-    described: dict[str, str] = {}
-    for title, body in zip(sections[1::2], sections[2::2], strict=True):
-        if title in ("Args", "Arguments", "Parameters"):
-            found = _PARAMETER.findall(inspect.cleandoc(body))
-            described |= {name: " ".join(text.split()) for name, text in found}
-    return first, described

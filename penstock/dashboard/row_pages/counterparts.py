@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.dashboard.row_pages.cells import ALONE, IN_TABLE, Cell, CellLimits, cells_of
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
 from penstock.frame.read.by_extension import read_files
-from penstock.types.ndarrays import NDArray
+
+if TYPE_CHECKING:
+    from penstock.frame.dataframe import DataFrame
 
 BATCH_ROWS = 4096
 COMPARED = replace(IN_TABLE, max_chars=ALONE.max_chars)  # texts may differ beyond what a table shows
@@ -26,12 +27,7 @@ class Counterparts:
     def __init__(self, paths: Sequence[str], key: str, batch: pa.RecordBatch) -> None:
         rows = read_files(paths)
         self._names = batch.schema.names
-        self.keys = [name for name in self._names if name in rows.columns and _can_be_key(batch.schema, name)]
-        if not self.keys:
-            raise InvalidArgumentError(
-                "The two jobs have no column of texts or whole numbers in common to match rows by."
-            )
-        self.key = key if key in self.keys else next((name for name in KEY_NAMES if name in self.keys), self.keys[0])
+        self.keys, self.key = keys_of(batch.schema, rows, key)
         self._values = batch.column(self.key).to_pylist()
         wanted = list({value for value in self._values if value is not None})
         shared = [name for name in self._names if name in rows.columns]
@@ -56,41 +52,41 @@ class Counterparts:
         ]
 
 
+def keys_of(schema: pa.Schema, others: DataFrame, wanted: str) -> tuple[list[str], str]:
+    """Return the columns that can match rows of two jobs, and the wanted one of them, or else a usual one."""
+    keys = [name for name in schema.names if name in others.columns and _can_be_key(schema, name)]
+    if not keys:
+        raise InvalidArgumentError("The two jobs have no column of texts or whole numbers in common to match rows by.")
+    return keys, wanted if wanted in keys else next((name for name in KEY_NAMES if name in keys), keys[0])
+
+
 def _can_be_key(schema: pa.Schema, name: str) -> bool:
     kind = schema.field(name).type
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 class Differences:
-    """Tells which rows differ from their counterparts in a column that both jobs have, and which have no counterpart.
+    """Finds the rows that differ from their counterparts in a column that both jobs have, or have no counterpart.
 
-    The usage of calls does not count. The other job is read once, with the first batch.
+    The usage of calls does not count. The other job is read once, with the first rows.
     """
 
-    def __init__(self, paths: Sequence[str], key: str) -> None:
-        self._paths, self.key = paths, key
-        self._shared: list[str] = []
+    def __init__(self, schema: pa.Schema, paths: Sequence[str], key: str) -> None:
+        self._rows = read_files(paths)
+        self.key = keys_of(schema, self._rows, key)[1]
+        self._shared = [name for name in schema.names if name in self._rows.columns]
         self._others: dict[Any, int] | None = None
 
-    def __call__(self, batch: pa.RecordBatch) -> NDArray:
+    def __call__(self, table: pa.Table) -> pa.Table:
         if self._others is None:
-            self._others = self._digests_of_others(batch)
-        keys, others = batch.column(self.key).to_pylist(), self._others
-        mine = _digests(batch.select(self._shared))
-        return np.fromiter((others.get(key) != each for key, each in zip(keys, mine, strict=True)), bool, len(keys))
+            self._others = {}
+            for other in self._rows.select(*self._shared).iter_batches(batch_format="pyarrow", batch_size=BATCH_ROWS):
+                self._others = dict(self._digests(other)) | self._others  # the first row with a key counts
+        return table.filter(pa.array([self._others.get(key) != each for key, each in self._digests(table)], pa.bool_()))
 
-    def _digests_of_others(self, batch: pa.RecordBatch) -> dict[Any, int]:
-        some = Counterparts(self._paths, self.key, batch.slice(0, 1))
-        self.key, self._shared = some.key, [name for name in batch.schema.names if name not in some.only_here]
-        rows, found = read_files(self._paths).select(*self._shared), dict[Any, int]()
-        for table in rows.iter_batches(batch_format="pyarrow", batch_size=BATCH_ROWS):
-            for other in table.combine_chunks().to_batches():
-                for key, digest in zip(other.column(self.key).to_pylist(), _digests(other), strict=True):
-                    found.setdefault(key, digest)
-        return found
-
-
-def _digests(batch: pa.RecordBatch) -> list[int]:
-    columns = [cells_of(column, COMPARED) for column in batch.columns]
-    shown = ([(each["text"], each.get("image")) if each else None for each in column] for column in columns)
-    return list(map(hash, zip(*shown, strict=True)))
+    def _digests(self, table: pa.Table) -> Iterator[tuple[Any, int]]:
+        """Yield the key of each row, and a hash of its values as a page shows them."""
+        for batch in table.select(self._shared).combine_chunks().to_batches():
+            columns = [cells_of(column, COMPARED) for column in batch.columns]
+            shown = ([(each["text"], each.get("image")) if each else None for each in column] for column in columns)
+            yield from zip(batch.column(self.key).to_pylist(), map(hash, zip(*shown, strict=True)), strict=True)

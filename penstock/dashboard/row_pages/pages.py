@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -25,8 +25,9 @@ from penstock.dashboard.row_pages.found_rows import (
 )
 from penstock.dashboard.row_pages.parquet_rows import parquet_rows
 from penstock.dashboard.row_pages.prompts import PromptTemplate
-from penstock.dashboard.row_pages.row_search import BATCH_ROWS, RowSearch, neighbours
+from penstock.dashboard.row_pages.row_search import NUMBER, RowSearch, neighbours
 from penstock.events.events import RowError
+from penstock.expr.column import col
 from penstock.frame.read.by_extension import read_files
 from penstock.types.row_numbers import RowPlace
 
@@ -118,14 +119,10 @@ class RowReader:
 
 def _scanned_rows(content: DataFrame, rows: Sequence[int]) -> pa.RecordBatch:
     """Return rows of a file by reading it from the first to the last of them."""
-    first, num_rows = rows[0], rows[-1] - rows[0] + 1
-    position, taken = first, []
-    some = content.offset(first).limit(num_rows)
-    for table in some.iter_batches(batch_format="pyarrow", batch_size=min(num_rows, BATCH_ROWS)):
-        here = rows[bisect_left(rows, position) : bisect_left(rows, position + table.num_rows)]
-        taken.append(table.take(pa.array([row - position for row in here], pa.int64())))
-        position += table.num_rows
-    return pa.concat_tables(taken).combine_chunks().to_batches()[0]
+    first, last = rows[0], rows[-1]
+    some = content.offset(first).limit(last + 1 - first).monotonically_increasing_id(NUMBER)
+    found = some.where(col(NUMBER).is_in([row - first for row in rows])).exclude(NUMBER).to_arrow()
+    return found.combine_chunks().to_batches()[0]
 
 
 def first_rows(paths: Sequence[str], num_rows: int) -> FoundRows | None:

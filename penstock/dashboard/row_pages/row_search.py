@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.config import config
 from penstock.dashboard.error_kinds import error_kind
@@ -19,15 +18,16 @@ from penstock.expr.column import col
 from penstock.types.ndarrays import NDArray
 
 if TYPE_CHECKING:
+    from penstock.dashboard.row_pages.counterparts import Differences
     from penstock.frame.dataframe import DataFrame
 
 BATCH_ROWS = 16_384
 NUMBER = "number of the row"  # the column of a selection
 
-Compare = Callable[[pa.RecordBatch], NDArray]  # which rows of a batch differ from the other job
 
-
-def selected(rows: DataFrame, failed: Mapping[int, RowError], asked: RowsRequest) -> DataFrame:
+def selected(
+    rows: DataFrame, failed: Mapping[int, RowError], asked: RowsRequest, differences: Differences | None = None
+) -> DataFrame:
     """Return the rows that a person asks for, in that order, behind a column with their numbers among all rows."""
     schema, found = rows.schema.to_arrow(), rows.monotonically_increasing_id(NUMBER)
     if asked.search:
@@ -39,6 +39,8 @@ def selected(rows: DataFrame, failed: Mapping[int, RowError], asked: RowsRequest
         found = found.where(col(NUMBER).is_in([-1, *(each for each in kinds if asked.error in ("", kinds[each]))]))
     elif asked.status == "answered":
         found = found.where(~col(NUMBER).is_in([-1, *failed]))
+    if differences is not None:
+        found = found.map_batches(differences, batch_format="pyarrow", use_process=False, concurrency=1)
     if asked.sort:
         keys = [Facet.of(schema, asked.sort).sort_key, col(NUMBER)]  # equal rows stay in their order
         found = found.sort(keys, desc=[asked.is_descending, False], nulls_first=False)
@@ -48,10 +50,9 @@ def selected(rows: DataFrame, failed: Mapping[int, RowError], asked: RowsRequest
 class RowSearch:
     """Finds the rows. ``numbers`` are those that are known while it searches."""
 
-    def __init__(
-        self, rows: DataFrame, failed: Mapping[int, RowError], asked: RowsRequest, compare: Compare | None
-    ) -> None:
-        self._rows, self._compare = selected(rows, failed, asked), compare
+    def __init__(self, rows: DataFrame) -> None:
+        """Find ``rows``, which are ``selected``."""
+        self._rows = rows.select(NUMBER)
         self._pieces: list[NDArray] = []
         self._is_stopped = False
         self._changed = threading.Condition()
@@ -78,10 +79,8 @@ class RowSearch:
     def _find(self) -> None:
         try:
             with config(progress=False, dashboard=False):
-                rows = self._rows.select(NUMBER) if self._compare is None else self._rows
-                for table in rows.iter_batches(batch_format="pyarrow", batch_size=BATCH_ROWS):
-                    for batch in table.combine_chunks().to_batches():
-                        self._note(batch)
+                for table in self._rows.iter_batches(batch_format="pyarrow", batch_size=BATCH_ROWS):
+                    self._note(table.column(NUMBER).to_numpy().astype(np.int64))
                     if self._is_stopped:
                         break
         except PenstockError as exc:  # files may change meanwhile
@@ -90,27 +89,11 @@ class RowSearch:
             self.is_complete = True
             self._changed.notify_all()
 
-    def _note(self, batch: pa.RecordBatch) -> None:
-        numbers = batch.column(NUMBER).to_numpy().astype(np.int64)
-        if self._compare is not None:
-            numbers = numbers[self._compare(batch.drop_columns([NUMBER]))]
+    def _note(self, numbers: NDArray) -> None:
         with self._changed:
             self._pieces.append(numbers)
             self.num_found += len(numbers)
             self._changed.notify_all()
-
-
-def selected_rows(rows: DataFrame, numbers: NDArray | None, max_rows: int) -> pa.Table:
-    """Return the first rows of a selection, all in the order of the output; ``numbers`` is None for all rows."""
-    if numbers is None:
-        return rows.limit(max_rows).to_arrow()
-    wanted, start, taken = np.sort(numbers[:max_rows]), 0, [rows.limit(0).to_arrow()]
-    for table in rows.iter_batches(batch_format="pyarrow", batch_size=BATCH_ROWS):
-        here = wanted[np.searchsorted(wanted, start) : np.searchsorted(wanted, start + table.num_rows)]
-        if len(here):
-            taken.append(table.take(pa.array(here - start)))
-        start += table.num_rows
-    return pa.concat_tables(taken)
 
 
 def neighbours(numbers: Sequence[int] | NDArray, number: int) -> tuple[int | None, int | None]:

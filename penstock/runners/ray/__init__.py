@@ -1,7 +1,7 @@
 """Queries on Ray: workers are actors, and a bundle is a reference to a batch in Ray's object store.
 
 runner          connect to a cluster, choose the actors of each stage
-cluster, node_fit, node_memory    the nodes, who fits on them, what they have reserved
+cluster, node_memory    the nodes, and what they have reserved
 stage_requests  what the stages ask Ray for
 actors, actor_group, worker       the actors of a stage; lent to tasks; the classes that run there
 pool, failures                    run tasks, start them again, tell deaths apart

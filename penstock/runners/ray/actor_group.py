@@ -15,10 +15,11 @@ from typing import Any, Protocol
 
 from penstock.engine.pools.worker import unpacked_error
 from penstock.errors import WorkerDiedError
+from penstock.runners.placement import described_amounts, has_room
 from penstock.runners.ray.actors import ActorSlot, Process
-from penstock.runners.ray.cluster import Cluster
+from penstock.runners.ray.cluster import Cluster, described_nodes
 from penstock.runners.ray.failures import is_death, one_line, translated
-from penstock.runners.ray.node_fit import ActorRequest, FreeNode, described_nodes
+from penstock.runners.ray.stage_requests import demand_of
 from penstock.runners.ray.worker import ActorPlace
 
 log = logging.getLogger("penstock.workers")
@@ -226,9 +227,7 @@ class ActorGroup:
     def follow_size(self) -> None:
         """Allow as many actors as the cluster has room for beside the other stages."""
         most = max(self._size.most(), self._size.least)
-        if most > self._most:
-            self._may_start = True
-        self._most = most
+        self._may_start, self._most = self._may_start or most > self._most, most
 
     def adjust(self) -> None:
         """Release actors that are idle or on a draining node, follow the size of the cluster, and say what is missing
@@ -262,18 +261,15 @@ class ActorGroup:
             log.warning("%s waits for a Ray worker: %s.", self._name, self.missing)
 
     def _missing_resources(self, waited_s: float) -> str:
-        request = ActorRequest(self._name, self._source.options)
-        if waited_s < ROOM_S or not request.amounts or any(actor.process.is_placed for actor in self.actors):
+        demand, nodes = demand_of(self._source.options), self._cluster.nodes
+        if waited_s < ROOM_S or not demand or any(actor.process.is_placed for actor in self.actors):
             return ""
-        nodes = self._cluster.nodes
-        text = (
-            f"it needs {request.amounts}, and no node has that{{}}. The nodes: {described_nodes(nodes, request.labels)}"
-        )
-        if not any(FreeNode(node).takes(request) for node in nodes):
-            return text.format("")
-        free = self._cluster.free_nodes() if waited_s > FREE_ROOM_S else nodes
-        has_room = any(FreeNode(node).takes(request) for node in free)
-        return "" if has_room else f"{text.format(' free')}; free now: {described_nodes(free)}"
+        text = f"it needs {described_amounts(demand)}, and no node has that"
+        if not has_room(nodes, demand):
+            return f"{text}. The nodes: {described_nodes(nodes)}"
+        if waited_s < FREE_ROOM_S or has_room(free := self._cluster.free_nodes(), demand):
+            return ""
+        return f"{text} free. The nodes: {described_nodes(nodes)}; free now: {described_nodes(free)}"
 
     def release(self, awaited: Mapping[Any, PoolActor]) -> None:
         """Give all actors back. ``awaited`` are the tasks that owe a reply; a lost batch may start more tasks later."""

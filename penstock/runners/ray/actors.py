@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -77,28 +77,10 @@ class Process:
         ray.kill(self.handle)
 
 
-class ActorSource(Protocol):
-    """Provides the actors of stages, each named by its number. ``options`` are Ray's options for each actor."""
-
-    options: Mapping[str, Any]
-
-    def acquire(self, stage: int, node_id: str | None = None, *, is_alone: bool = False) -> Process:
-        """Return an actor that is new to this stage, on the node if one there is idle.
-
-        With ``is_alone`` no other task uses it.
-        """
-
-    def retire(self, stage: int, process: Process) -> None:
-        """Take back an actor that must get no more work, and that works on nothing for this stage."""
-
-    def release(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
-        """Take actors back, and stop this stage's calls in ``running``; its keys are the replies that they owe."""
-
-
 class ActorSlot(NamedTuple):
     """The place of one stage in the actors of a source. ``opening`` are the arguments of ``open``, after the stage."""
 
-    source: ActorSource
+    source: Actors
     stage: int
     opening: tuple[Any, ...]
 
@@ -141,29 +123,34 @@ def started(cls: type, options: Mapping[str, Any], node_id: str | None = None) -
     return Process(worker_class(cls).options(**options).remote(), is_sequential=cls is Worker, node_id=node_id)
 
 
-class OwnActors:
-    """The actors of one stage, or of all stages that call methods of the same object. Each takes ``num_tasks`` tasks at
-    once.
+class Actors:
+    """Actors with the same options, in each a handler for each stage that uses it. Each takes ``num_tasks`` at once.
 
-    An actor that a stage has started serves the others too. All of them are released after the last stage, or its
-    instance would be built again; all stages join before the first task. ``on_change`` is called when their number has
-    changed.
+    An actor that a stage has started serves the others too. The stages that call methods of one object share its
+    actors, which are all released after the last of these stages, or its instance would be built again; all stages join
+    before the first task. With ``is_shared`` they are the actors of all stages that need no resources and no state: one
+    for each core, on its node. So a query starts few processes, and the next query none. ``on_change`` is called when
+    their number has changed.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         options: dict[str, Any],
-        num_tasks: int,
-        on_change: Callable[[], None],
+        num_tasks: int = 1,
+        on_change: Callable[[], None] = lambda: None,
+        *,
+        is_shared: bool = False,
     ) -> None:
-        self._cluster = cluster
         self._on_change = on_change
+        self._cluster = cluster
+        self._is_shared = is_shared
         self._class = Worker if num_tasks == 1 else ThreadedWorker
         self.options: Mapping[str, Any] = {"max_concurrency": num_tasks, **options}
         self._num_joined = 0
         self._members: set[int] = set()  # the stages that have not left
         self._users: dict[Process, set[int]] = {}  # the stages that use each actor, except actors for single tasks
+        self._closing: list[tuple[Process, Any]] = []  # with the replies of shared actors
         self._lock = threading.Lock()
 
     @property
@@ -172,18 +159,24 @@ class OwnActors:
 
     def join(self, opening: tuple[Any, ...]) -> ActorSlot:
         """Add a stage."""
-        self._num_joined += 1
-        self._members.add(self._num_joined)
-        return ActorSlot(self, self._num_joined, opening)
+        with self._lock:
+            self._num_joined += 1
+            self._members.add(self._num_joined)
+            return ActorSlot(self, self._num_joined, opening)
 
     def acquire(self, stage: int, node_id: str | None = None, *, is_alone: bool = False) -> Process:
-        """Return an actor of the other stages, or a new one."""
+        """Return an actor that is new to a stage: one of the other stages, on the node if possible, or a new one.
+
+        With ``is_alone`` no other task uses it.
+        """
         with self._lock:
-            others = [each for each, users in self._users.items() if stage not in users and self._is_usable(each)]
-            if is_alone or not others:
-                found = started(self._class, self.options)
+            usable = [process for process in self._users if self._is_usable(process)]
+            others = [process for process in usable if stage not in self._users[process]]
+            found = min(others, key=lambda each: (len(each.replies), each.node_id != node_id), default=None)
+            may_grow = self._is_shared and len(usable) < self._cluster.num_cores
+            if found is None or is_alone or (found.replies and may_grow):
+                found = self._started(usable)
             else:
-                found = min(others, key=lambda each: len(each.replies))
                 found.is_reused |= found.has_started
             if not is_alone:
                 self._users.setdefault(found, set()).add(stage)
@@ -191,7 +184,7 @@ class OwnActors:
         return found
 
     def retire(self, stage: int, process: Process) -> None:
-        """Kill an actor, unless another stage uses it."""
+        """Kill an actor that must get no more work, and works on nothing for this stage, unless another uses it."""
         with self._lock:
             users = self._users.get(process, set())
             users.discard(stage)
@@ -202,21 +195,55 @@ class OwnActors:
         process.kill()
 
     def release(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
-        """Release the actors that single tasks of a stage had, and all actors after the last stage.
+        """Take back the actors of a stage; the keys of ``running`` are the replies that they owe.
 
-        The calls that a stage still has when it leaves before the others run to their end. A stage leaves again if it
-        had to remake batches after its end.
+        Shared actors close the handlers of the stage. One that works for it much longer is killed, unless it is
+        starting. Other actors keep them until the last stage leaves, and the calls of this stage run to their end. A
+        stage leaves again if it had to remake batches after its end.
         """
+        found = {*idle, *running.values()}
         with self._lock:
             self._members.discard(stage)
             for users in self._users.values():
                 users.discard(stage)
-            released = [process for process in {*idle, *running.values()} if process not in self._users]
-            if not self._members:
+            released = [process for process in found if process not in self._users]
+            if not self._is_shared and not self._members:
                 released += self._users
                 self._users = {}
         self._on_change()
-        self._release(released)
+        if not self._is_shared:
+            return self._release(released)
+        replies = [reply for reply, process in running.items() if process.has_started]
+        _, late = ray.wait(replies, num_returns=len(replies), timeout=STOP_TIMEOUT_S) if replies else ((), ())
+        for reply in late:
+            running[reply].kill()
+        self._closing += [(each, each.handle.close.remote(stage)) for each in found if not each.is_gone]
+
+    def close(self) -> None:
+        """Keep shared actors for the next query, started or starting. Kill one that does not close its handlers."""
+        with self._lock:
+            processes, self._users = list(self._users), {}
+        if not processes:
+            return
+        closing = [(process, ref) for process, ref in self._closing if process.has_started]
+        refs = [ref for _, ref in closing]
+        if refs:
+            ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
+        failed = {process for process, ref in closing if not has_succeeded(ref, timeout_s=0)}
+        ended = [process for process in processes if process.is_gone or process in failed]
+        with Spares.lock:
+            spares = Spares.all()
+            found = [*spares, *(process.renewed() for process in processes if process not in ended)]
+            spares[:] = [each for each in found if each.node_id in self._cluster.usable][: self._cluster.num_cores]
+            surplus = [each for each in found if each not in spares]
+        for process in (*ended, *surplus):
+            process.kill()
+
+    def _started(self, usable: Sequence[Process]) -> Process:
+        if not self._is_shared:
+            return started(self._class, self.options)
+        place = emptiest_node(self._cluster.usable, [process.node_id for process in usable])
+        return Spares.take(place) or started(self._class, self.options, place)
 
     def _release(self, processes: Sequence[Process]) -> None:
         busy = {process: list(process.replies) for process in processes if process.replies}
@@ -232,81 +259,6 @@ class OwnActors:
 
     def _is_usable(self, process: Process) -> bool:
         return not process.is_gone and (process.node_id is None or process.node_id in self._cluster.usable)
-
-
-class SharedWorkers:
-    """The actors of all stages of a query that need no resources and no state: one for each core, on its node.
-
-    So a query starts few processes, and the next query none.
-    """
-
-    def __init__(self, cluster: Cluster, options: dict[str, Any]) -> None:
-        self._cluster = cluster
-        self.options: Mapping[str, Any] = options
-        self._processes: list[Process] = []
-        self._closing: list[tuple[Process, Any]] = []
-        self._known: list[list[Process]] = []  # the actors of each stage
-        self._is_closed = False
-        self._lock = threading.Lock()
-
-    def join(self, opening: tuple[Any, ...]) -> ActorSlot:
-        """Add a stage."""
-        with self._lock:
-            self._known.append([])
-            return ActorSlot(self, len(self._known) - 1, opening)
-
-    def acquire(self, stage: int, node_id: str | None = None, *, is_alone: bool = False) -> Process:
-        """Give a stage one more actor: an idle one, a new one, or one that works for other stages."""
-        with self._lock:
-            known = self._known[stage]
-            usable = [process for process in self._processes if not process.is_gone]
-            others = [process for process in usable if process not in known]
-            found = min(others, key=lambda each: (len(each.replies), each.node_id != node_id), default=None)
-            if found is None or (found.replies and len(usable) < self._cluster.num_cores):
-                place = emptiest_node(self._cluster.usable, [process.node_id for process in usable])
-                found = Spares.take(place) or started(Worker, self.options, place)
-                self._processes.append(found)
-            known.append(found)
-            return found
-
-    def release(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
-        """Close the handlers of a stage. A process that works for it much longer is killed, unless it is starting."""
-        self._known[stage] = []
-        replies = [reply for reply, process in running.items() if process.has_started]
-        _, late = ray.wait(replies, num_returns=len(replies), timeout=STOP_TIMEOUT_S) if replies else ((), ())
-        for reply in late:
-            running[reply].kill()
-        for process in {*idle, *running.values()}:
-            if not process.is_gone:
-                self._closing.append((process, process.handle.close.remote(stage)))
-
-    def retire(self, stage: int, process: Process) -> None:
-        """Give an actor no more work. Other stages may use it, so it is killed when the query ends."""
-        with self._lock:
-            process.is_gone = True
-            if not self._is_closed:
-                return
-        process.kill()
-
-    def close(self) -> None:
-        """Keep the actors for the next query, started or starting. Kill an actor that does not close its handlers."""
-        with self._lock:
-            self._is_closed = True
-        if not self._processes:
-            return
-        closing = [(process, ref) for process, ref in self._closing if process.has_started]
-        refs = [ref for _, ref in closing]
-        if refs:
-            ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
-        failed = {process for process, ref in closing if not has_succeeded(ref, timeout_s=0)}
-        ended = [process for process in self._processes if process.is_gone or process in failed]
-        with Spares.lock:
-            spares = Spares.all()
-            found = [*spares, *(process.renewed() for process in self._processes if process not in ended)]
-            spares[:] = [each for each in found if each.node_id in self._cluster.usable][: self._cluster.num_cores]
-            surplus = [each for each in found if each not in spares]
-        for process in (*ended, *surplus):
-            process.kill()
 
 
 def has_succeeded(ref: Any, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:

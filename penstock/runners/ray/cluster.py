@@ -11,18 +11,20 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import ray
 
 from penstock.config import task_share
 from penstock.errors import InvalidArgumentError
+from penstock.runners.placement import Amounts, described_node, labels_among
 from penstock.runners.ray.failures import one_line
-from penstock.runners.ray.node_fit import Node
 
 log = logging.getLogger("penstock.workers")
 
 POLL_S = 2.0
 REPORT_S = 6.0  # until the autoscaler of a cluster that has just started has written its first report
+MAX_KINDS = 5  # of nodes in a message
 ANSWER_S = 10.0  # a busy cluster answers late
 forked_from: list[int] = []  # the ids of the processes that this one was forked from
 os.register_at_fork(after_in_child=lambda: forked_from.append(os.getppid()))
@@ -32,22 +34,23 @@ STORE_SHARE = 0.75  # of the object store that bundles may fill; Ray spills to d
 class Cluster:
     """The nodes that may get work: alive and not draining. Read again every ``POLL_S`` seconds by a thread."""
 
-    def __init__(self) -> None:
-        self.usable: dict[str, Mapping[str, float]] = {}  # the resources of each node by its id
-        self._labels: dict[str, Mapping[str, str]] = {}
+    def __init__(self, labels_of: Callable[[Mapping[str, Any]], Amounts]) -> None:
+        self._labels_of = labels_of  # labels of a node that count as resources
+        self.usable: dict[str, Amounts] = {}  # the resources of each node by its id
         self._listeners: list[Callable[[], None]] = []
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="penstock-ray-nodes", daemon=True)
         self.poll()
 
     @property
-    def nodes(self) -> list[Node]:
-        return [Node(node_id, resources, self._labels[node_id]) for node_id, resources in self.usable.items()]
+    def nodes(self) -> list[Amounts]:
+        return list(self.usable.values())
 
-    def free_nodes(self) -> list[Node]:
-        """Return the nodes with the resources that no actor or task has, of this query or another."""
+    def free_nodes(self) -> list[Amounts]:
+        """Return the resources of each node that no actor or task has, of this query or another."""
         free = ray._private.state.available_resources_per_node()
-        return [Node(each.node_id, free.get(each.node_id, {}), each.labels) for each in self.nodes]
+        nodes = [(node_id, labels_among(amounts)) for node_id, amounts in list(self.usable.items())]
+        return [{**labels, **free.get(node_id, {})} for node_id, labels in nodes]
 
     @property
     def num_cores(self) -> int:
@@ -87,8 +90,7 @@ class Cluster:
     def poll(self) -> None:
         draining = ray._private.state.state.get_draining_nodes()  # no public function tells
         nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in draining]
-        self._labels |= {node["NodeID"]: node["Labels"] for node in nodes}
-        self.usable = {node["NodeID"]: node["Resources"] for node in nodes}
+        self.usable = {node["NodeID"]: {**node["Resources"], **self._labels_of(node)} for node in nodes}
 
     def _follow(self) -> None:
         while not self._is_closed.wait(POLL_S):
@@ -200,6 +202,19 @@ def _answers_grpc(host: str, port: int) -> bool:
         except grpc.FutureTimeoutError:
             return False
     return True
+
+
+def described_nodes(nodes: Iterable[Amounts]) -> str:
+    """Return the resources of nodes, the most frequent kind first.
+
+    >>> described_nodes([{"CPU": 4, "memory": 2**30}, {"CPU": 4, "memory": 2**30}])
+    '2 with 4 CPUs, 1.0 GiB of memory, no GPU'
+    """
+    kinds = Counter(map(described_node, nodes)).most_common()
+    found = [f"{number} with {kind}" for kind, number in kinds[:MAX_KINDS]]
+    if len(kinds) > MAX_KINDS:
+        found.append(f"{sum(number for _, number in kinds[MAX_KINDS:])} others")
+    return "; ".join(found) or "none"
 
 
 def least_per_core(nodes: Iterable[Mapping[str, float]]) -> float:

@@ -64,6 +64,8 @@ class RayPool:
     pool of the write only passes on the records.
     """
 
+    is_cheap = False
+
     def __init__(
         self,
         name: str,

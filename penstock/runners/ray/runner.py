@@ -28,21 +28,23 @@ from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, W
 from penstock.protocols import OneWriterSink, PartSink, RunSink, Sink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
 from penstock.runners.openers import async_pool, opener, packed, restart_policy, writing_opener
-from penstock.runners.placement import sharing_key
+from penstock.runners.placement import WorkerRequest, most_workers, place, sharing_key
 from penstock.runners.query import Workplace
 from penstock.runners.ray.actor_group import PoolSize
-from penstock.runners.ray.actors import (
-    ActorSlot,
-    OwnActors,
-    SharedWorkers,
+from penstock.runners.ray.actors import Actors, ActorSlot
+from penstock.runners.ray.cluster import (
+    Cluster,
+    connect,
+    described_nodes,
+    forked_from,
+    has_autoscaler,
+    is_same_address,
 )
-from penstock.runners.ray.cluster import Cluster, connect, forked_from, has_autoscaler, is_same_address
-from penstock.runners.ray.node_fit import ActorRequest, check_fit, most_workers
 from penstock.runners.ray.node_memory import NodeMemory
 from penstock.runners.ray.pool import RayPool
 from penstock.runners.ray.shuffle import RowShuffle
 from penstock.runners.ray.shuffle_pool import ShufflePool
-from penstock.runners.ray.stage_requests import actor_key, actor_options, actor_requests
+from penstock.runners.ray.stage_requests import actor_key, actor_options, actor_requests, labels_of
 from penstock.runners.ray.stored import put_batch, read_input
 
 PLAIN = actor_options(Resources())
@@ -66,10 +68,11 @@ class RayRunner:
     @contextmanager
     def open(self, config: Config, stages: Sequence[Stage]) -> Iterator[Workplace]:
         self._connect()
-        cluster, requests = Cluster(), actor_requests(stages)
+        cluster, requests = Cluster(partial(labels_of, stages)), actor_requests(stages)
         may_grow = bool(requests) and has_autoscaler()
         if not may_grow:
-            check_fit(cluster.nodes, list(requests.values()))
+            offer = f"the Ray cluster has no autoscaler, and these nodes: {described_nodes(cluster.nodes)}"
+            place(cluster.nodes, list(requests.values()), offer)
         cores = Cores(cluster.num_cores)
 
         def follow() -> None:
@@ -124,7 +127,7 @@ class RayPools:
         self,
         cluster: Cluster,
         stages: Sequence[Stage],
-        requests: Mapping[str, ActorRequest],
+        requests: Mapping[str, WorkerRequest],
         memory_bytes: int,
         *,
         may_grow: bool,
@@ -134,11 +137,11 @@ class RayPools:
         self._may_grow = may_grow
         most_nbytes = task_share(memory_bytes, cluster.num_cores), cluster.task_nbytes or GATHERED_NBYTES
         self._gathered_nbytes = min(GATHERED_NBYTES, *most_nbytes)
-        self._workers = SharedWorkers(cluster, PLAIN)
+        self._workers = Actors(cluster, PLAIN, is_shared=True)
         self._threads = Threads()
         self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
         self._sinks = dict(_next_sinks(stages))
-        self._own: dict[str, OwnActors] = {}
+        self._own: dict[str, Actors] = {}
         self._sized: list[RayPool] = []  # with actors of their own
         self._loops: dict[str, LoopThread] = {}
 
@@ -191,26 +194,21 @@ class RayPools:
 
     def _most(self, stage: Stage) -> Callable[[], int]:
         """Return a function that returns how many workers a stage may have: as the user says, or all that fit."""
-        most, request = stage.resources.max_workers, self._requests.get(actor_key(stage))
-        if request is None:
-            return lambda: most or self._cluster.num_cores
-        if most is not None and self._may_grow:  # those without room make the cluster grow
-            return lambda: most
-        return lambda: min(most or sys.maxsize, self._num_fitting(request))
+        most, key = stage.resources.max_workers, actor_key(stage)
+        if key in self._requests and (most is None or not self._may_grow):
+            return lambda: min(most or sys.maxsize, self._num_fitting(key))
+        return lambda: most or self._cluster.num_cores  # those without room make the cluster grow
 
-    def _num_fitting(self, request: ActorRequest) -> int:
+    def _num_fitting(self, key: str) -> int:
         """Return how many actors fit if each other stage keeps the actors it has, or gets its minimum."""
-        nodes = [node.resources for node in self._cluster.nodes if request.allows(node)]
-        others = [(key, other) for key, other in self._requests.items() if other is not request]
-        taken = [(other.demand, max(other.min_workers, self._num_actors(key))) for key, other in others]
-        return most_workers(nodes, request.demand, taken) if request.demand else self._cluster.num_cores
+        num_actors = {other: actors.num_actors for other, actors in self._own.items()}
+        others = [(other, request) for other, request in self._requests.items() if other != key]
+        taken = [(request.demand, max(request.min_workers, num_actors.get(other, 0))) for other, request in others]
+        return most_workers(self._cluster.nodes, self._requests[key].demand, taken)
 
-    def _num_actors(self, key: str) -> int:
-        return self._own[key].num_actors if key in self._own else 0
-
-    def _own_actors(self, stage: Stage, options: dict[str, Any]) -> OwnActors:
+    def _own_actors(self, stage: Stage, options: dict[str, Any]) -> Actors:
         """Return the actors of a stage. Stages that call other methods of the same object share them."""
-        actors = OwnActors(self._cluster, options, stage.resources.tasks_per_worker, self._adjust_sizes)
+        actors = Actors(self._cluster, options, stage.resources.tasks_per_worker, self._adjust_sizes)
         return self._own.setdefault(sharing_key(stage), actors)
 
     def _adjust_sizes(self) -> None:

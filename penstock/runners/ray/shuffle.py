@@ -15,7 +15,6 @@ from dataclasses import replace
 from itertools import accumulate
 from queue import SimpleQueue
 from typing import Any
-from weakref import WeakSet
 
 from penstock.config import get_config
 from penstock.contracts import Bundle, Emit, Report, Task
@@ -51,7 +50,6 @@ class RowShuffle:
         self._parts = parts
         self._num_parts = min(PARTS_PER_CORE * num_cores, MAX_PARTS)
         self._num_cores = num_cores
-        self._groups: list[DividedGroup] = []
         self._pieces: list[list[Piece]] = [[] for _ in range(self._num_parts)]
         self._forms: dict[int, PieceForm] = {}  # of the pieces of each input
         self._waiting: dict[int, Sequence[Bundle]] = {}  # groups that wait for the ranges of their keys
@@ -64,7 +62,6 @@ class RowShuffle:
         self._part_memory_bytes = int(get_config().memory_bytes / this_machine().num_cpus)
         self._nbytes: list[int] = []  # of the pieces of each group
         self.group_nbytes = min(GROUP_NBYTES, work.memory_bytes // num_cores)
-        self.remaking = threading.Lock()
         log.info("%s: too many rows for one worker; they are divided into %d parts", work.relation, self._num_parts)
 
     def add(self, number: int, bundles: Sequence[Bundle], *, is_last: bool = False) -> None:
@@ -81,13 +78,12 @@ class RowShuffle:
                 return
             if all(self._forms.setdefault(side, form) == form for side, form in forms.items()):
                 break
-        group = DividedGroup(self, node_id, rows)
-        self._groups.append(group)
+        group = DividedGroup(self, rows)
         self._nbytes.append(nbytes)
         for index, (start, count, ref) in enumerate(zip(starts(counts), counts, refs, strict=True)):
             if count:
                 side, part = divmod(index, self._num_parts)
-                stored = group.piece(ref, start, count)
+                stored = StoredBatch(ref, Recipe(group, group.rows, start, count), node_id)
                 self._pieces[part].append((side, number, Bundle(stored, count, 0)))
 
     def divided(self, rows: TaskInput) -> tuple[dict[int, PieceForm], list[int], int, str, list[Any]]:
@@ -96,13 +92,6 @@ class RowShuffle:
         num_pieces = self._num_parts * len(self._work.schemas)
         refs, (forms, counts, nbytes, node_id) = self._dividers.result_of("apply", leading, rows, num_pieces + 1)
         return forms, counts, nbytes, node_id, refs
-
-    def divide_again(self, found: DividedGroup) -> None:
-        """Recompute the lost pieces of every group on this node."""
-        lost = [group for group in self._groups if group is found or group.node_id == found.node_id]
-        log.warning("%s: a node is lost, so %d groups of rows are divided again", self._work.relation, len(lost))
-        with ThreadPoolExecutor(self._num_cores, "penstock-ray-shuffle") as threads:
-            list(threads.map(DividedGroup.divide_again, lost))
 
     def results(self) -> Iterator[Bundle]:
         """Yield the output of all parts, in order if they are ranges. As many tasks as there are cores run at once.
@@ -140,7 +129,6 @@ class RowShuffle:
         for pool in (self._dividers, self._mergers):
             if pool is not None:
                 pool.close()
-        self._groups = []
 
     def _divide_by_ranges(self, parts: RangeParts) -> None:
         waiting, self._waiting = sorted(self._waiting.items()), {}
@@ -165,47 +153,21 @@ class DividedGroup:
     They are on one node and get lost together, so Penstock computes all of them again at once.
     """
 
-    def __init__(self, shuffle: RowShuffle, node_id: str, rows: TaskInput) -> None:
-        self.node_id = node_id
+    is_cheap = True
+
+    def __init__(self, shuffle: RowShuffle, rows: TaskInput) -> None:
         self._shuffle = shuffle
-        self._rows = rows.as_recipes()
-        self._pieces = WeakSet[StoredBatch]()  # that are still needed
-        self._kept: dict[int, Any] | None = None  # pieces by their first rows, once results made of them were lost
+        self.rows = rows.as_recipes()
+        self._made: dict[int, Any] = {}  # pieces that are made again and not taken yet, by their first rows
         self._lock = threading.Lock()
 
-    def piece(self, ref: Any, start: int, num_rows: int) -> StoredBatch:
-        recipe = Recipe(self, self._rows, start, num_rows)
-        piece = StoredBatch(ref, recipe, self.node_id)
-        self._pieces.add(piece)
-        return piece
-
     def remake(self, recipe: Recipe) -> Any:
-        piece = recipe.stored and recipe.stored()
-        if not piece:
-            with self._lock:
-                self._kept = self._kept or self._made_again()
-                return self._kept[recipe.start]
-        lost = piece.ref
-        with self._shuffle.remaking:
-            if piece.ref is lost:
-                self._shuffle.divide_again(self)
-        return piece.ref
-
-    def divide_again(self) -> None:
-        """Recompute the pieces that are still needed."""
-        needed = list(self._pieces)
         with self._lock:
-            if needed or self._kept:
-                made = self._made_again()
-                self._kept = self._kept and made
-                for piece in needed:
-                    assert piece.recipe is not None
-                    piece.ref, piece.node_id = made[piece.recipe.start], self.node_id
-
-    def _made_again(self) -> dict[int, Any]:
-        """Return a reference to each piece by its first row."""
-        _, counts, _, self.node_id, refs = self._shuffle.divided(self._rows.from_recipes())
-        return dict(zip(starts(counts), refs, strict=True))
+            if recipe.start not in self._made:
+                log.warning("A node is lost, so a group of rows is divided again.")
+                _, counts, _, _, refs = self._shuffle.divided(self.rows.from_recipes())
+                self._made = dict(zip(starts(counts), refs, strict=True))
+            return self._made.pop(recipe.start)
 
 
 def part_task(pieces: Sequence[Piece]) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,7 @@ from ray._common import ray_option_utils
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import Resources
 from penstock.plan.stages import CallBatch, CallUdf, Stage
-from penstock.runners.placement import sharing_key
-from penstock.runners.ray.node_fit import ActorRequest
+from penstock.runners.placement import LABEL, Amounts, WorkerRequest, sharing_key
 
 
 def actor_options(resources: Resources) -> dict[str, Any]:
@@ -41,26 +41,64 @@ def actor_key(stage: Stage) -> str:
             return sharing_key(stage)
 
 
-def actor_requests(stages: Sequence[Stage]) -> dict[str, ActorRequest]:
+def actor_requests(stages: Sequence[Stage]) -> dict[str, WorkerRequest]:
     """Return the actors with resources or labels of their own, by the keys of their stages.
 
     Raise InvalidArgumentError for options that Ray does not have.
     """
     found = {actor_key(stage): _request(stage) for stage in stages if isinstance(stage.work, CallUdf | CallBatch)}
-    return {key: request for key, request in found.items() if request.amounts}
+    return {key: request for key, request in found.items() if request.demand}
 
 
-def _request(stage: Stage) -> ActorRequest:
-    options = actor_options(stage.resources)
+def _request(stage: Stage) -> WorkerRequest:
+    options, resources = actor_options(stage.resources), stage.resources
     _check_options(stage.name, options)
     if not isinstance(stage.work, CallUdf) or not stage.work.spec.target.is_async:
-        return ActorRequest(stage.name, options, stage.resources.min_workers)
+        return WorkerRequest(stage.name, demand_of(options), resources.min_workers, resources.min_workers)
     if stage.work.spec.builtin.event_loop and stage.resources.gpus:
         from penstock.runners.ray.engines import num_replicas  # few queries need the models
 
         number = num_replicas(stage.work)
-        return ActorRequest(stage.name, options | {"num_gpus": options["num_gpus"] / number}, number)
-    return ActorRequest(stage.name, options)
+        return WorkerRequest(stage.name, {"GPU": options["num_gpus"] / number}, number, number)
+    return WorkerRequest(stage.name, demand_of(options), 1, 1)
+
+
+def demand_of(options: Mapping[str, Any]) -> Amounts:
+    """Return the resources that an actor with these options takes from its node.
+
+    >>> demand_of({"num_gpus": 0.5, "num_cpus": 0, "scheduling_strategy": "SPREAD"})
+    {'GPU': 0.5}
+    """
+    named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+    amounts = {name: options.get(option) or 0 for name, option in named.items()} | dict(options.get("resources") or {})
+    if options.get("accelerator_type"):
+        amounts[f"accelerator_type:{options['accelerator_type']}"] = 0.001
+    amounts = {name: amount for name, amount in amounts.items() if amount}
+    return amounts | dict.fromkeys(_selectors(options), 0.001 if amounts else 1)
+
+
+def labels_of(stages: Sequence[Stage], node: Mapping[str, Any]) -> Amounts:
+    """Return the labels that the stages ask for and a node has, as resources: one for each of its cores."""
+    asked = {name: rule for stage in stages for name, rule in _selectors(dict(stage.resources.ray_options)).items()}
+    num_cores = max(node["Resources"].get("CPU", 0), 1)
+    return {name: num_cores for name, (key, rule) in asked.items() if is_selected(rule, node["Labels"].get(key))}
+
+
+def _selectors(options: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    selectors = {} if options.get("fallback_strategy") else options.get("label_selector") or {}
+    return {f"{LABEL}{key}={selector}": (key, str(selector)) for key, selector in selectors.items()}
+
+
+def is_selected(selector: str, value: str | None) -> bool:
+    """Return whether Ray's ``label_selector`` accepts the value of a label.
+
+    >>> [[is_selected(rule, value) for value in ("a", "b", None)] for rule in ("a", "!a", "in(a, c)", "!in(a, c)")]
+    [[True, False, False], [False, True, True], [True, False, False], [False, True, True]]
+    """
+    wanted = selector.removeprefix("!")
+    listed = re.fullmatch(r"in\((.*)\)", wanted)
+    values = {each.strip() for each in listed[1].split(",")} if listed else {wanted}
+    return (value in values) != selector.startswith("!")
 
 
 def _check_options(name: str, options: Mapping[str, Any]) -> None:

@@ -28,7 +28,9 @@ NUM_REMADE_AT_ONCE = 8  # of the inputs of a task
 
 
 class Remaker(Protocol):
-    """Runs a task again."""
+    """Runs a task again, as often as wanted if it ``is_cheap``."""
+
+    is_cheap: bool
 
     def remake(self, recipe: Recipe) -> Any:
         """Return a reference to the rows of a recipe, which are in the store. Blocks."""
@@ -41,7 +43,7 @@ class StoredBatch:
 
     def __init__(self, ref: Any, recipe: Recipe | None, node_id: str | None = None) -> None:
         self.ref = ref
-        self.node_id = node_id  # of the worker that made it
+        self.node_id = node_id  # of the worker that made it; None if unknown
         self.recipe = recipe  # None: lives on the driver's node, without which there is no query
         if recipe is not None:
             recipe.stored = weakref.ref(self)
@@ -55,7 +57,7 @@ class StoredBatch:
         assert self.recipe is not None
         with self.recipe.lock:
             if self.ref.hex() == lost:
-                self.ref = self.recipe.remaker.remake(self.recipe)
+                self.ref, self.node_id = self.recipe.remaker.remake(self.recipe), None
 
 
 @dataclass(eq=False, slots=True)
@@ -126,24 +128,30 @@ def arguments(items: Sequence[Any]) -> list[Any]:
 
 
 def has_restored(items: Sequence[Any], given: Sequence[Any], failure: BaseException) -> bool:
-    """Recompute the items whose loss made a call fail; ``given`` are their references. Blocks.
+    """Recompute the items whose loss made a call fail, and cheap ones of lost nodes; ``given`` are their references.
 
     Return False if the call failed for another reason, or the item has no recipe. If a task's worker or node died, its
     batch may hold an error that does not name the batch. Then recompute the batches of lost nodes, or all batches if no
-    node is lost.
+    node is lost. Blocks.
     """
-    lost = lost_object(failure)
+    lost, is_unnamed = lost_object(failure), isinstance(failure, RayTaskError) and isinstance(failure.cause, DEATHS)
+    if lost is None and not is_unnamed:
+        return False
     known = [
-        (item, ref.hex())
+        (item, item.recipe.remaker, ref.hex())
         for item, ref in zip(items, given, strict=True)
         if isinstance(item, StoredBatch) and item.recipe
     ]
-    found = [(item, ref) for item, ref in known if ref == lost]
-    if isinstance(failure, RayTaskError) and isinstance(failure.cause, DEATHS):
-        dead = {node_id for node_id in {item.node_id for item, _ in known} if node_id and not is_node_alive(node_id)}
-        found = [(item, ref) for item, ref in known if item.node_id in dead] or known
-    for item, lost_ref in found:
-        item.restore(lost_ref)
+    dead = {node_id for node_id in {item.node_id for item, _, _ in known} if node_id and not is_node_alive(node_id)}
+    found = [
+        (item, ref)
+        for item, remaker, ref in known
+        if ref == lost or (item.node_id in dead and (is_unnamed or remaker.is_cheap))
+    ]
+    if is_unnamed and not found:
+        found = [(item, ref) for item, _, ref in known]
+    with ThreadPoolExecutor(NUM_REMADE_AT_ONCE, "penstock-ray-recovery") as threads:
+        list(threads.map(lambda lost: lost[0].restore(lost[1]), found))
     return bool(found)
 
 

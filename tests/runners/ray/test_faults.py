@@ -391,7 +391,7 @@ def test_an_async_class_that_dies_while_it_loads_is_loaded_again(
 
 
 def test_the_thread_that_watches_the_nodes_survives_an_error() -> None:
-    cluster, is_called = Cluster(), threading.Event()
+    cluster, is_called = Cluster(lambda node: {}), threading.Event()
 
     def fails() -> None:
         raise ray.exceptions.RpcError("the GCS is away", 14)
