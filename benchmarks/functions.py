@@ -26,6 +26,7 @@ TABLE = {
     "url, 'e[0-9]+'": "regexp regexp_count regexp_extract regexp_extract_all regexp_split",
     "url, '%page%'": "like ilike",
     "url, '/'": "split",
+    "word, 3": "repeat",
     "word, 1, 3": "substr",
     "url, ['host1', 'page']": "count_matches",
     "word, 'base64'": "encode",
@@ -34,9 +35,9 @@ TABLE = {
     "'-', word, other": "concat_ws",
     "json, 'json', T.struct({'a': T.int64(), 'b': T.string()})": "deserialize",
     "struct, 'json'": "serialize",
-    "unit": "arccos arcsin",
-    "x": "abs arctan ceil cos degrees exp floor is_inf is_nan "
-    "ln log10 log1p log2 negate radians round sign sin sqrt tan",
+    "unit": "arccos arcsin arctanh",
+    "x": "abs arccosh arcsinh arctan cbrt ceil cos cosh degrees exp expm1 floor is_inf is_nan "
+    "ln log10 log1p log2 negate radians round sign sin sinh sqrt tan tanh",
     "x, y": "arctan2 to_list to_struct",
     "x, 2": "power",
     "x, 2, 50": "between clip",
@@ -46,6 +47,7 @@ TABLE = {
     "time": "year quarter month day day_of_week day_of_year week_of_year hour minute second "
     "millisecond microsecond nanosecond date time to_unix_epoch strftime",
     "'1 day', time": "date_trunc",
+    "time, 'Asia/Tokyo'": "replace_time_zone",
     "text_day, '%Y-%m-%d'": "to_date",
     "span": "total_days total_hours total_microseconds total_milliseconds total_minutes total_nanoseconds "
     "total_seconds",

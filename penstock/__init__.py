@@ -33,7 +33,7 @@ _MODULES = {
         *("from_huggingface", "from_ray_dataset", "from_torch", "read_deltalake", "read_huggingface"),
         *("read_iceberg", "read_lance", "read_numpy", "read_sql", "read_webdataset"),
     ],
-    "penstock.frame.sql": ["sql"],
+    "penstock.frame.sql": ["attach_function", "detach_function", "sql"],
     "penstock.frame.sql_expression": ["sql_expr"],
     "penstock.functions": ["coalesce", "format", "unnest"],
     "penstock.functions.aggregates": ["Window"],

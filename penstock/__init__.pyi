@@ -49,7 +49,7 @@ from penstock.frame.read.tables import (
     read_sql as read_sql,
     read_webdataset as read_webdataset,
 )
-from penstock.frame.sql import sql as sql
+from penstock.frame.sql import attach_function as attach_function, detach_function as detach_function, sql as sql
 from penstock.frame.sql_expression import sql_expr as sql_expr
 from penstock.functions import coalesce as coalesce, format as format, unnest as unnest
 from penstock.functions.aggregates import Window as Window

@@ -34,7 +34,7 @@ DAFT = INSTEAD | _by_name(
             "Catalog Table Identifier attach_catalog get_catalog current_catalog list_catalogs set_catalog read_table "
             "write_table create_table create_table_if_not_exists drop_table create_namespace set_namespace"
         ),
-        "call the function itself, by its Python name": "attach_function detach_function get_function udf",
+        "call the function itself, by its Python name": "get_function udf",
         "write the function in Python: extensions of Daft are compiled for Daft": "load_extension",
         "use set_runner_native() or set_runner_ray()": "get_or_create_runner get_or_infer_runner_type get_context",
         "remove it: plans have no such options": "planning_config_ctx set_planning_config",
@@ -49,7 +49,6 @@ DAFT = INSTEAD | _by_name(
         "use sql('select * from a asof left join b using (item, time)', a=..., b=...)": "join_asof",
         "use sql(), whose windows may have ranges": "range_between",
         "look at dtype.arrow": "is_decimal128 is_fixed_size_binary is_logical is_uuid",
-        "write the unit, such as 'us'": "TimeUnit",
         "use file.size(), or open() and seek()": "length offset position",
         "use file.mime_type(), such as 'image/png'": "is_image is_audio is_video",
         "use ImageFile(file) and the like for a file, cast() for a column": "as_image as_audio as_video",
@@ -67,7 +66,7 @@ RAY = _by_name(
         ),
         "pass the objects, not references": "from_arrow_refs from_numpy_refs from_pandas_refs",
         "use to_arrow(), to_pandas() or iter_batches()": "to_arrow_refs to_numpy_refs to_pandas_refs",
-        "use iter_batches() or iter_torch_batches()": "iter_tf_batches to_tf to_torch iter_jax_batches",
+        "use iter_batches() or iter_torch_batches()": "iter_tf_batches to_tf iter_jax_batches",
         "use read_sql()": "read_snowflake",
         "use write_sql()": "write_bigquery write_snowflake",
         "use read_delta() or read_iceberg() with the address of the table": (
@@ -85,14 +84,10 @@ RAY = _by_name(
         "give iter_torch_batches(collate_fn=) a function, whose batches are dicts of arrays": (
             "CollateFn ArrowBatchCollateFn NumpyBatchCollateFn PandasBatchCollateFn"
         ),
-        "use split_at_indices(), or where() with hash() of the column": (
-            "train_test_split streaming_train_test_split split_proportionately"
-        ),
+        "use train_test_split(), or where() with hash() of the column": "streaming_train_test_split",
         "use from_arrow() with pyarrow.dataset.dataset(path, format='orc').to_table()": "read_orc",
         "use pyarrow.orc.write_table() with to_arrow()": "write_orc",
-        "use where() on the columns of the folders, which reads only matching folders": (
-            "PathPartitionFilter PathPartitionParser"
-        ),
+        "use where() on the columns of the folders, which reads only matching folders": "PathPartitionFilter",
         "start the server and use vLLMEngineProcessorConfig(base_url=)": "SGLangEngineProcessorConfig",
         "all expressions have one class here: use col(), lit() and the functions of this module": "Expr",
     }
@@ -100,7 +95,6 @@ RAY = _by_name(
 PARAMETERS = {
     "filename_provider": RAY["FilenameProvider"],
     "partition_filter": RAY["PathPartitionFilter"],
-    "sql_params": "write the values into the query",
 }
 
 

@@ -28,6 +28,8 @@ class Methods:
     __slots__ = ()
     def abs(self) -> Expression:
         """Return the absolute value."""
+    def acos(self) -> Expression:
+        """Return the angle in radians whose cosine is the number; the same as ``arccos``."""
     def any_value(self, ignore_nulls: bool = False) -> Expression:
         """Return one of the values, which may be null unless ``ignore_nulls``."""
     def apply(self, func: Callable[[Any], Any], return_dtype: DataType | str | type) -> Expression:
@@ -38,12 +40,24 @@ class Methods:
         """Estimate percentiles in little memory; for several shares a list."""
     def arccos(self) -> Expression:
         """Return the angle in radians whose cosine is the number."""
+    def arccosh(self) -> Expression:
+        """Return the inverse hyperbolic cosine."""
     def arcsin(self) -> Expression:
         """Return the angle in radians whose sine is the number."""
+    def arcsinh(self) -> Expression:
+        """Return the inverse hyperbolic sine."""
     def arctan(self) -> Expression:
         """Return the angle in radians whose tangent is the number."""
     def arctan2(self, x: Expression | float) -> Expression:
         """Return the angle of the point ``(x, y)`` in radians."""
+    def arctanh(self) -> Expression:
+        """Return the inverse hyperbolic tangent."""
+    def asin(self) -> Expression:
+        """Return the angle in radians whose sine is the number; the same as ``arcsin``."""
+    def atan(self) -> Expression:
+        """Return the angle in radians whose tangent is the number; the same as ``arctan``."""
+    def atan2(self, x: Expression | float) -> Expression:
+        """Return the angle of the point ``(x, y)`` in radians; the same as ``arctan2``."""
     def audio_file(self) -> Expression:
         """Make a ``ps.AudioFile`` of each path or URL, or of bytes."""
     def audio_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
@@ -56,6 +70,8 @@ class Methods:
         """Check whether a value is true; null if no value is left."""
     def capitalize(self) -> Expression:
         """Capitalize the first letter only."""
+    def cbrt(self) -> Expression:
+        """Return the cube root."""
     def ceil(self) -> Expression:
         """Round up to a whole number, in the type of the number."""
     def chunk_text(
@@ -89,8 +105,12 @@ class Methods:
         """Check whether text contains ``substr``."""
     def convert_image(self, mode: str) -> Expression:
         """Convert to the mode ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, an added alpha channel is opaque."""
+    def convert_time_zone(self, to_timezone: str, from_timezone: str | None = None) -> Expression:
+        """Convert to another timezone; a timestamp without a timezone is local to ``from_timezone``."""
     def cos(self) -> Expression:
         """Return the cosine of an angle in radians."""
+    def cosh(self) -> Expression:
+        """Return the hyperbolic cosine."""
     def cosine_distance(self, right: Vector) -> Expression:
         """Return one minus the cosine of the angle between two vectors: 0 for the same direction, 2 for the opposite."""
     def cosine_similarity(self, right: Vector) -> Expression:
@@ -187,6 +207,8 @@ class Methods:
         """Return ``e`` to the power of the number."""
     def explode(self, ignore_empty_and_null: bool = False) -> Expression:
         """Make a row of each element and repeat the other columns; only valid alone in ``select`` or ``with_column``."""
+    def expm1(self) -> Expression:
+        """Return ``exp(x) - 1``, exact for small numbers."""
     def file(self) -> Expression:
         """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read."""
     def file_exists(self) -> Expression:
@@ -399,8 +421,12 @@ class Methods:
         **options: Unpack[RelevanceOptions],
     ) -> Expression:
         """Score how well each text answers a query, by a reranker: a model that reads both at once (a cross-encoder)."""
+    def repeat(self, n: Expression | int) -> Expression:
+        """Repeat text ``n`` times."""
     def replace(self, search: Expression | str, replacement: Expression | str) -> Expression:
         """Replace every occurrence of ``search``, taken literally."""
+    def replace_time_zone(self, timezone: str | None = None) -> Expression:
+        """Replace or remove the timezone and keep the local time."""
     def resample(self, sample_rate: int, *, mono: bool = False, on_error: MediaOnError = "raise") -> Expression:
         """Decode sound files to float32 samples at ``sample_rate``: shape ``(frames,)`` for one channel."""
     def resize(self, w: int, h: int) -> Expression:
@@ -423,6 +449,8 @@ class Methods:
         """Return -1, 0 or 1, in the type of the number."""
     def sin(self) -> Expression:
         """Return the sine of an angle in radians."""
+    def sinh(self) -> Expression:
+        """Return the hyperbolic sine."""
     def skew(self) -> Expression:
         """Return the skewness of the values, as of a whole population."""
     def slice(self, start: int | Expression, end: int | Expression | None = None) -> Expression:
@@ -449,6 +477,8 @@ class Methods:
         """Add the values; null if no value is left."""
     def tan(self) -> Expression:
         """Return the tangent of an angle in radians."""
+    def tanh(self) -> Expression:
+        """Return the hyperbolic tangent."""
     def time(self) -> Expression:
         """Return the time of day of a timestamp."""
     def title(self) -> Expression:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 _PYTHON = "write it as a @ps.func"
 _ARITHMETIC = "use the operators and sin(), cos(), tan(), sqrt(), as in 1 / column.sin()"
-_COLUMNS = 'use sql_expr("least(a, b)"), greatest, to_list(...).list_mean() or to_list(...).list_sum()'
+_COLUMNS = "use least(...), greatest(...), to_list(...).list_mean() or to_list(...).list_sum()"
 _DATES = "use from_unix_epoch, strftime, cast, total_days, or the function of the part itself, such as year(column)"
-_ZONES = (
-    'cast to a type with the zone, such as .cast("timestamp[us, Asia/Tokyo]"), for which a time without one is in UTC, '
-    'or use arrow_function("assume_timezone", column, timezone="Asia/Tokyo")'
-)
+_ZONES = "use convert_time_zone and replace_time_zone; timestamps without a timezone are in UTC"
 _ICEBERG = "write_iceberg() partitions by the transforms of its table; use trunc(), substr() or hash(column) % n"
 _CAST = 'use cast("int64") and the like'
 _SAME_IN_DUCKDB = (
     "ascii chr split_part translate last_day factorial list_append list_bool_and list_bool_or bin make_date "
-    "make_timestamp jaro_similarity jaro_winkler_similarity json_array_length cbrt sinh cosh tanh greatest least lpad "
-    "rpad repeat left right"
+    "make_timestamp jaro_similarity jaro_winkler_similarity json_array_length left lpad right rpad"
 )
 _DUCKDB = {name: name for name in _SAME_IN_DUCKDB.split()} | {
-    "arccosh": "acosh",
-    "arcsinh": "asinh",
-    "arctanh": "atanh",
     "damerau_levenshtein_distance": "damerau_levenshtein",
     "find": "instr",
     "hamming_distance_str": "hamming",
@@ -40,7 +33,6 @@ _WAYS = {
     "use ps.sql, as in select a + interval 1 month from df": "add_months interval make_timestamp_ltz",
     "use split(delimiter)[:count].list_join(delimiter)": "substring_index",
     "use the operators of Python, as in a & b": "bitwise_and bitwise_or bitwise_xor pmod",
-    "use column.exp() - 1": "expm1",
     "use ~column.is_nan()": "not_nan",
     "use when(divisor != 0, dividend / divisor)": "try_divide",
     _ARITHMETIC: "hypot csc sec cot",
@@ -48,7 +40,7 @@ _WAYS = {
     "partition_hours",
     _DATES: "date_diff datediff timestamp_seconds timestamp_millis timestamp_micros from_unixtime date_from_unix_date "
     "unix_date day_of_month dayofmonth dayofyear weekofyear date_format datepart",
-    _ZONES: "convert_time_zone replace_time_zone current_timezone from_utc_timestamp to_utc_timestamp convert_timezone",
+    _ZONES: "current_timezone from_utc_timestamp to_utc_timestamp convert_timezone",
     _COLUMNS: "columns_avg columns_mean columns_sum columns_min columns_max",
     "use json_extract() for each field": "json_tuple",
     "use decode_image(), and image_width() and the like of its images": "decode_image_file image_file_metadata",

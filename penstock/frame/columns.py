@@ -123,6 +123,16 @@ class ColumnVerbs(LazyTable):
         check_columns(self._plan.schema, id_names + value_names, "unpivot")
         return self._with(nodes.Unpivot(self._plan, id_names, value_names, variable_name, value_name))
 
+    def melt(
+        self,
+        ids: str | list[str],
+        values: str | list[str] | None = None,
+        variable_name: str = "variable",
+        value_name: str = "value",
+    ) -> Self:
+        """Turn each value column into a row with its name and its value; the same as ``unpivot``."""
+        return self.unpivot(ids, values, variable_name, value_name)
+
     def monotonically_increasing_id(self, column_name: str = "id") -> Self:
         """Number the rows from 0, in input order, in a new first column.
 

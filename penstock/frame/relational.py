@@ -16,7 +16,6 @@ from penstock.plan.pair_relations import JoinMaker, Keys
 from penstock.plan.relations import (
     DeferredRelation,
     Distinct,
-    Join,
     JoinKind,
     RelationMaker,
     SetOperation,
@@ -24,7 +23,7 @@ from penstock.plan.relations import (
     SortKey,
 )
 from penstock.relational.query_makers import LEFT_NUMBER, NUMBER, RIGHT_NUMBER, UnionMaker, ZipMaker
-from penstock.types import DataType, supertype
+from penstock.types import supertype
 from penstock.udf.options import refusing_unknown
 
 Columns = ColumnInput | Sequence[ColumnInput]
@@ -97,13 +96,7 @@ class RelationalVerbs(LazyTable):
         left, left_names, left_extra = with_computed(self._plan, left_keys, "join")
         right, right_names, right_extra = with_computed(plan_of(other), right_keys, "join")
         maker = JoinMaker(how, Keys(left_names, left_extra), Keys(right_names, right_extra), prefix, suffix)
-        if left.schema is None or right.schema is None:
-            return self._with(nodes.Relate((left, right), DeferredRelation(maker)))
-        columns = maker.columns(left.schema, right.schema)
-        left, left_on, right, right_on = with_common_keys(left, left_names, right, right_names)
-        joined = dict(zip(left_names, left_on, strict=True))
-        columns = tuple((side, joined[name] if side == 2 else name, new) for side, name, new in columns)
-        return self._with(nodes.Relate((left, right), Join(how, left_on, right_on, columns)))
+        return self._with(related(left, right, maker))
 
     def zip(self, other: LazyTable) -> Self:
         """Put the columns of another DataFrame beside these, row by row; both must have the same number of rows.
@@ -137,6 +130,17 @@ class RelationalVerbs(LazyTable):
         """
         return self._combined("union", other)
 
+    def union_by_name(self, other: LazyTable) -> Self:
+        """Return the distinct rows of both DataFrames; columns that one side lacks are null there.
+
+        >>> ps.range(1).union_by_name(ps.from_pydict({"x": [5]})).sort("id").to_pydict()
+        {'id': [0, None], 'x': [None, 5]}
+        """
+        left, right = self._plan, plan_of(other)
+        if left.schema is None or right.schema is None:
+            return self._with(_deferred_union(left, right, is_all=False))
+        return self.union_all_by_name(other).distinct()
+
     def union_all_by_name(self, other: LazyTable) -> Self:
         """Append the rows of another DataFrame; if one side lacks a column, its rows get null there.
 
@@ -145,8 +149,7 @@ class RelationalVerbs(LazyTable):
         """
         left, right = self._plan, plan_of(other)
         if left.schema is None or right.schema is None:
-            inputs = nodes.MonotonicId(left, NUMBER), nodes.MonotonicId(right, NUMBER)
-            return self._with(nodes.Relate(inputs, DeferredRelation(UnionMaker(is_all=True))))
+            return self._with(_deferred_union(left, right, is_all=True))
         names = list(dict.fromkeys([*left.schema.names, *right.schema.names]))
         sides = _aligned(_widened(left, names, right), _widened(right, names, left))
         return self._with(nodes.Concat(sides))
@@ -253,34 +256,6 @@ def related(left: Plan, right: Plan, maker: RelationMaker, *, needs_order: bool 
     return nodes.Relate((left, right), maker.made(left.schema, right.schema))
 
 
-def with_common_keys(
-    left: Plan, left_names: Sequence[str], right: Plan, right_names: Sequence[str]
-) -> tuple[Plan, tuple[str, ...], Plan, tuple[str, ...]]:
-    """Return both plans and the names of their keys. Keys of different types are cast to their common type; the
-    relation refuses types without one.
-    """
-    assert left.schema is not None
-    assert right.schema is not None
-    common = [
-        supertype(left.schema[name].dtype, right.schema[other].dtype)
-        for name, other in zip(left_names, right_names, strict=True)
-    ]
-    return *_with_keys_of_types(left, left_names, common), *_with_keys_of_types(right, right_names, common)
-
-
-def _with_keys_of_types(
-    plan: Plan, names: Sequence[str], dtypes: Sequence[DataType | None]
-) -> tuple[Plan, tuple[str, ...]]:
-    assert plan.schema is not None
-    keys: list[str] = []
-    added: list[Alias] = []
-    for name, dtype in zip(names, dtypes, strict=True):
-        if dtype not in (None, plan.schema[name].dtype):
-            added.append(Alias(Cast(ColumnRef(name), dtype), f"__common_{len(added)}"))
-        keys.append(added[-1].alias if dtype not in (None, plan.schema[name].dtype) else name)
-    return nodes.Project(plan, (Star(), *added)) if added else plan, tuple(keys)
-
-
 def _aligned(left: Plan, right: Plan) -> tuple[Plan, Plan]:
     """Return both plans with equal columns; unchanged if a schema is unknown or the names differ."""
     if left.schema is None or right.schema is None or set(left.schema.names) != set(right.schema.names):
@@ -291,6 +266,12 @@ def _aligned(left: Plan, right: Plan) -> tuple[Plan, Plan]:
     assert right.schema is not None
     common = {name: supertype(left.schema[name].dtype, right.schema[name].dtype) for name in names}
     return _cast(left, common), _cast(right, common)
+
+
+def _deferred_union(left: Plan, right: Plan, *, is_all: bool) -> Plan:
+    """Return the plan of a union by name whose columns are known only while the query runs."""
+    inputs = nodes.MonotonicId(left, NUMBER), nodes.MonotonicId(right, NUMBER)
+    return nodes.Relate(inputs, DeferredRelation(UnionMaker(is_all)))
 
 
 def _cast(plan: Plan, dtypes: Mapping[str, Any]) -> Plan:

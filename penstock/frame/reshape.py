@@ -1,4 +1,4 @@
-"""Verbs that compose others: samples, shuffles, pivots, parts by value."""
+"""Verbs that compose others: samples, shuffles, pivots, summaries, parts by value."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from penstock.frame.columns import ColumnInput, checked_count, to_node
 from penstock.frame.lazy_table import LazyTable
 from penstock.frame.projection import projected
 from penstock.frame.relational import Columns, nodes_of, without
+from penstock.frame.results import count_rows
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.relations import GROUP, Distinct, GroupRows, Sort, SortKey
-from penstock.types import DataType
+from penstock.types import DataType, Field
 from penstock.types.plain import arrow_array
 from penstock.udf.options import refusing_unknown
 
@@ -62,6 +63,32 @@ class ReshapeVerbs(LazyTable):
         """
         _check_seed("shuffle", seed)
         return self._with(_in_random_order(self._plan, seed))
+
+    def train_test_split(
+        self, test_size: float | int, *, shuffle: bool = False, seed: int | None = None
+    ) -> tuple[Self, Self]:
+        """Return two DataFrames: the first rows to train, and a share of the rows, or a number of them, to test.
+
+        This counts the rows, and each part runs the query again; ``collect()`` it before if that is expensive, or if
+        its rows differ from run to run. A ``shuffle`` without a seed uses seed 0, so that the parts share no row.
+
+        >>> train, test = ps.range(8).train_test_split(0.25)
+        >>> train.count_rows(), test.to_pydict()
+        (6, {'id': [6, 7]})
+        """
+        given: Any = test_size
+        is_share = isinstance(given, float)
+        if not (0 < test_size < 1 if is_share else isinstance(given, int) and given > 0 and given is not True):
+            raise InvalidArgumentError(
+                f"train_test_split needs a test_size between 0 and 1, or a number of rows; got {test_size!r}"
+            )
+        _check_seed("train_test_split", seed)
+        num_rows = count_rows(self)
+        num_train = int(num_rows * (1 - test_size)) if is_share else num_rows - int(test_size)
+        if num_train < 0:
+            raise InvalidArgumentError(f"train_test_split: test_size is {test_size}, but there are {num_rows} rows")
+        source = self.shuffle(seed or 0)._plan if shuffle else self._plan
+        return self._with(nodes.Limit(source, num_train)), self._with(nodes.Limit(source, None, num_train))
 
     @refusing_unknown("repartition")
     def repartition(self, num: int, *partition_by: ColumnInput) -> Self:
@@ -146,6 +173,19 @@ class ReshapeVerbs(LazyTable):
         table = pa.Table.from_arrays([arrow_array(each, pa.string()) for each in texts], names=["column_name", "type"])
         return self._with(nodes.Scan(MemorySource.from_table(table, "describe")))
 
+    def summarize(self) -> Self:
+        """Return a row for each column: its type, the smallest and largest value as text, and counts.
+
+        >>> summary = ps.from_pydict({"x": [1, None, 3]}).summarize()
+        >>> summary.select("column", "min", "max", "count", "count_nulls").to_pydict()
+        {'column': ['x'], 'min': ['1'], 'max': ['3'], 'count': [2], 'count_nulls': [1]}
+        """
+        rows = [_summary(field) for field in self.schema]
+        if not rows:
+            raise InvalidArgumentError("summarize needs at least one column")
+        listed = aggregated(self._plan, [], [call("to_list", *rows).alias("row")._node], "summarize")
+        return self._with(projected(nodes.Explode(listed, ("row",)), [Unnest(ColumnRef("row"))]))
+
 
 def _check_seed(verb: str, seed: Any) -> None:
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
@@ -159,3 +199,19 @@ def _in_random_order(plan: Plan, seed: int | None, num_rows: int | None = None) 
     drawn = nodes.Project(nodes.MonotonicId(plan, "__row"), (Star(), Alias(draw, "__draw")))
     order = (SortKey("__draw"), SortKey("__row"))
     return without(nodes.Relate((drawn,), Sort(order, num_rows)), ["__row", "__draw"])
+
+
+def _summary(field: Field) -> Expression:
+    """Return the statistics of a column as a struct of aggregates."""
+    column, text = col(field.name), DataType.string()
+    ends = [column.min(), column.max()] if field.dtype.is_comparable() else [lit(None), lit(None)]
+    values = {
+        "column": lit(field.name),
+        "type": lit(str(field.dtype)),
+        "min": ends[0].cast(text),
+        "max": ends[1].cast(text),
+        "count": column.count(),
+        "count_nulls": column.count("null"),
+        "approx_count_distinct": column.approx_count_distinct(),
+    }
+    return call("to_struct", *values.values(), names=tuple(values))

@@ -26,7 +26,6 @@ from penstock.frame.sql_trees import (
     conjuncts,
     literal_one,
     names_used,
-    repeated_columns,
     select_all_from,
     select_all_of,
     table_tree,
@@ -34,7 +33,6 @@ from penstock.frame.sql_trees import (
     without_places,
 )
 from penstock.plan import nodes
-from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import DeferredRelation, Relation
 from penstock.relational.parser import (
     Tree,
@@ -50,6 +48,8 @@ from penstock.types import DataType, Field, Schema
 from penstock.types.supertype import has_null_type
 from penstock.udf.decorators import BoundMethod, ClsInstance, Func
 
+_attached: dict[str, Callable[..., Any]] = {}
+
 
 def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataFrame:
     """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as with any verb.
@@ -64,6 +64,19 @@ def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataF
     """
     scope = _callers_variables() if register_globals else {}
     return _Query(query, scope, tables).frame(parse(query), query)
+
+
+def attach_function(function: Callable[..., Any], alias: str | None = None) -> None:
+    """Make a function of ``ps.func`` known to ``sql`` by its name, or by ``alias``."""
+    if not callable(function):
+        raise InvalidArgumentError(f"attach_function takes a function made with ps.func; got {function!r}")
+    _attached[str(alias or getattr(function, "__name__", "")).lower()] = function
+
+
+def detach_function(alias: str) -> None:
+    """Undo ``attach_function``."""
+    if _attached.pop(alias.lower(), None) is None:
+        raise InvalidArgumentError(f"No function {alias!r} is attached; there are: {', '.join(_attached) or 'none'}")
 
 
 def _callers_variables() -> Mapping[str, Any]:
@@ -116,8 +129,6 @@ class _Query:
         is_streamed = bool(once) and not local_names
         names = [once[0], *(name for name in frames if name != once[0])] if is_streamed else list(frames)
         schemas = {name: _columns_of(frame, query) for name, frame in frames.items()}
-        if repeated := repeated_columns(query, schemas):
-            text = f"select * from ({text.rstrip('; ')}\n) as joined({', '.join(map(quoted, repeated))})"
         selected = tuple(
             (item["alias"] or item["column_names"][-1], item["column_names"][-1])
             for item in query.get("select_list", ())
@@ -152,6 +163,8 @@ class _Query:
         """Return the function of a call that DuckDB cannot make."""
         name = node["function_name"].lower()
         variable = self._variables.get(name)
+        if name in _attached:
+            return _attached[name]
         if isinstance(variable, Func | BoundMethod | ClsInstance):
             return variable
         return None if name in function_names() or name in MAKERS else public_functions().get(name)

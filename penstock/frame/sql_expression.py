@@ -5,17 +5,22 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+
+import pyarrow as pa
 
 from penstock.ai.decisions.questions import MAKERS
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.missing_functions import way_around
+from penstock.expr.nodes import Literal
 from penstock.expr.public_functions import FUNCTIONS
 from penstock.expr.registry import load_functions
 from penstock.relational.parser import SELECT, Tree, constant, parse_expression, sql_error, walk_tree
 from penstock.relational.scalar import scalar_functions
 from penstock.types import DataType
+from penstock.types.plain import arrow_scalar
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "COMPARE_EQUAL": operator.eq,
@@ -94,6 +99,9 @@ def translated(tree: Tree, refuse: Callable[[Tree, str], InvalidArgumentError]) 
             return result
         case "CAST":
             dtype = _dtype(tree["type_expr"], refuse)
+            if tree["child"]["class"] == "CONSTANT" and dtype.is_temporal():
+                with suppress(pa.ArrowException):  # a constant, which sources can check; a mistake is found at the end
+                    return Expression(Literal(arrow_scalar(constant(tree["child"])).cast(dtype.arrow)))
             return of(tree["child"]).try_cast(dtype) if tree["try_cast"] else of(tree["child"]).cast(dtype)
         case "OPERATOR":
             return _operator(tree, of, refuse)

@@ -116,7 +116,14 @@ from penstock.functions.nested import (
     to_struct as to_struct,
     unnest as unnest,
 )
-from penstock.functions.numeric import clip as clip, fill_nan as fill_nan, log as log, round as round
+from penstock.functions.numeric import (
+    clip as clip,
+    fill_nan as fill_nan,
+    greatest as greatest,
+    least as least,
+    log as log,
+    round as round,
+)
 from penstock.functions.regular_expressions import (
     regexp_extract as regexp_extract,
     regexp_extract_all as regexp_extract_all,
@@ -129,8 +136,10 @@ from penstock.functions.rows import (
 from penstock.functions.substrings import count_matches as count_matches, split as split
 from penstock.functions.table import Vector
 from penstock.functions.temporal import (
+    convert_time_zone as convert_time_zone,
     date_trunc as date_trunc,
     from_unix_epoch as from_unix_epoch,
+    replace_time_zone as replace_time_zone,
     strftime as strftime,
     to_date as to_date,
     to_datetime as to_datetime,
@@ -148,20 +157,41 @@ from penstock.functions.text import (
 def abs(expr: Expression) -> Expression:
     """Return the absolute value."""
 
+def acos(expr: Expression) -> Expression:
+    """Return the angle in radians whose cosine is the number; the same as ``arccos``."""
+
 def approx_count_distinct(expr: Expression) -> Expression:
     """Estimate the number of different values in little memory."""
 
 def arccos(expr: Expression) -> Expression:
     """Return the angle in radians whose cosine is the number."""
 
+def arccosh(expr: Expression) -> Expression:
+    """Return the inverse hyperbolic cosine."""
+
 def arcsin(expr: Expression) -> Expression:
     """Return the angle in radians whose sine is the number."""
+
+def arcsinh(expr: Expression) -> Expression:
+    """Return the inverse hyperbolic sine."""
 
 def arctan(expr: Expression) -> Expression:
     """Return the angle in radians whose tangent is the number."""
 
 def arctan2(y: Expression, x: Expression | float) -> Expression:
     """Return the angle of the point ``(x, y)`` in radians."""
+
+def arctanh(expr: Expression) -> Expression:
+    """Return the inverse hyperbolic tangent."""
+
+def asin(expr: Expression) -> Expression:
+    """Return the angle in radians whose sine is the number; the same as ``arcsin``."""
+
+def atan(expr: Expression) -> Expression:
+    """Return the angle in radians whose tangent is the number; the same as ``arctan``."""
+
+def atan2(y: Expression, x: Expression | float) -> Expression:
+    """Return the angle of the point ``(x, y)`` in radians; the same as ``arctan2``."""
 
 def avg(expr: Expression) -> Expression:
     """Return the arithmetic mean of the values; the same as ``mean``."""
@@ -175,6 +205,9 @@ def bool_or(expr: Expression) -> Expression:
 def capitalize(expr: Expression) -> Expression:
     """Capitalize the first letter only."""
 
+def cbrt(expr: Expression) -> Expression:
+    """Return the cube root."""
+
 def ceil(expr: Expression) -> Expression:
     """Round up to a whole number, in the type of the number."""
 
@@ -183,6 +216,9 @@ def contains(expr: Expression, substr: Expression | str) -> Expression:
 
 def cos(expr: Expression) -> Expression:
     """Return the cosine of an angle in radians."""
+
+def cosh(expr: Expression) -> Expression:
+    """Return the hyperbolic cosine."""
 
 def cosine_distance(left: Expression, right: Vector) -> Expression:
     """Return one minus the cosine of the angle between two vectors: 0 for the same direction, 2 for the opposite."""
@@ -219,6 +255,9 @@ def euclidean_distance(left: Expression, right: Vector) -> Expression:
 
 def exp(expr: Expression) -> Expression:
     """Return ``e`` to the power of the number."""
+
+def expm1(expr: Expression) -> Expression:
+    """Return ``exp(x) - 1``, exact for small numbers."""
 
 def floor(expr: Expression) -> Expression:
     """Round down to a whole number, in the type of the number."""
@@ -370,6 +409,9 @@ def regexp_replace(expr: Expression, pattern: Expression | str, replacement: Exp
 def regexp_split(expr: Expression, pattern: Expression | str) -> Expression:
     """Split text at every match of a regular expression into a list."""
 
+def repeat(expr: Expression, n: Expression | int) -> Expression:
+    """Repeat text ``n`` times."""
+
 def replace(expr: Expression, search: Expression | str, replacement: Expression | str) -> Expression:
     """Replace every occurrence of ``search``, taken literally."""
 
@@ -394,6 +436,9 @@ def sign(expr: Expression) -> Expression:
 def sin(expr: Expression) -> Expression:
     """Return the sine of an angle in radians."""
 
+def sinh(expr: Expression) -> Expression:
+    """Return the hyperbolic sine."""
+
 def skew(expr: Expression) -> Expression:
     """Return the skewness of the values, as of a whole population."""
 
@@ -411,6 +456,9 @@ def sum(expr: Expression) -> Expression:
 
 def tan(expr: Expression) -> Expression:
     """Return the tangent of an angle in radians."""
+
+def tanh(expr: Expression) -> Expression:
+    """Return the hyperbolic tangent."""
 
 def time(expr: Expression) -> Expression:
     """Return the time of day of a timestamp."""

@@ -100,10 +100,11 @@ def prompt(
     >>> df.with_column("answer", ps.prompt("What does the {animal} say?", model="gpt-5")).to_pydict()
     {'animal': ['fox', None], 'answer': ['What does the fox say?', None]}
     """
-    from penstock.ai.prompt_arguments import PromptArguments
+    from penstock.ai.prompt_arguments import prompt_call
 
     parts = message_parts("prompt", messages)
-    given = PromptArguments.of(
+    call, settings, of_rows = prompt_call(
+        provider,
         return_format,
         options,
         model=model,
@@ -115,9 +116,8 @@ def prompt(
         max_reasks=max_reasks,
         max_tool_rounds=max_tool_rounds,
     )
-    call, settings = given.call(provider)
-    check = functools.partial(check_messages, row_options=tuple(given.of_rows))
-    return prompt_column(call, settings, (*parts, *given.of_rows.values()), check)
+    check = functools.partial(check_messages, row_options=tuple(of_rows))
+    return prompt_column(call, settings, (*parts, *of_rows.values()), check)
 
 
 @method

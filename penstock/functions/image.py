@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from penstock import types
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice
-from penstock.expr.arrays import broadcast, on_arrays
-from penstock.expr.column import Expression, call
+from penstock.expr.arrays import on_arrays
+from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BINARY, STRING, UINT32, Kind
 from penstock.expr.public_functions import method
 from penstock.expr.signatures import strict, takes
@@ -135,37 +134,29 @@ def crop(image: Expression, bbox: tuple[int, int, int, int] | Expression) -> Exp
     """
     require_images("crop")
     if isinstance(bbox, Expression):
-        return call("crop_by", image, bbox)
+        return call("crop", image, bbox)
     given: Any = bbox
-    box = tuple(given) if isinstance(given, (tuple, list)) else ()
+    box = list(given) if isinstance(given, (tuple, list)) else []
     if len(box) != 4 or not all(isinstance(length, int) for length in box):
         raise InvalidArgumentError(f"crop: bbox={given!r} must be four whole numbers: x, y, width, height")
     if min(box[2:]) < 1:
-        raise InvalidArgumentError(f"crop: bbox={box!r} must have a width and height of at least 1")
-    return call("crop", image, bbox=box)
+        raise InvalidArgumentError(f"crop: bbox={given!r} must have a width and height of at least 1")
+    return call("crop", image, lit(box))
 
 
-def _cropped_type(dtype: DataType, *, bbox: tuple[int, int, int, int]) -> DataType:
-    if not dtype.is_image() or dtype.shape is None:
-        return DataType.image(dtype.mode if dtype.is_image() else None)
-    height, width, _ = cropped(np.empty(dtype.shape, np.uint8), bbox).shape
-    return DataType.image(dtype.mode, height, width) if height and width else DataType.image(dtype.mode)
-
-
-@strict("crop", takes(IMAGE, returns=_cropped_type))
-@on_arrays
-def _crop(images: pa.Array, *, bbox: tuple[int, int, int, int]) -> pa.Array:
-    return _cropped(images, [bbox] * len(images), _cropped_type(DataType(images.type), bbox=bbox))
-
-
-def _cropped_by_type(dtype: DataType, _: DataType) -> DataType:
+def _cropped_type(dtype: DataType, _: DataType) -> DataType:
     return DataType.image(dtype.mode if dtype.is_image() else None)
 
 
-@strict("crop_by", takes(IMAGE, BOX, returns=_cropped_by_type))
-def _crop_by(images: Any, boxes: Any) -> Any:
-    images, boxes = broadcast(images, boxes)
-    return _cropped(images, [_box(row) for row in boxes.to_pylist()], _cropped_by_type(DataType(images.type), BINARY))
+@strict("crop", takes(IMAGE, BOX, returns=_cropped_type))
+@on_arrays
+def _crop(images: pa.Array, boxes: pa.Array) -> pa.Array:
+    views = [
+        None if view is None or box is None else cropped(view, box)
+        for view, box in zip(images.to_pylist(), map(_box, boxes.to_pylist()), strict=True)
+    ]
+    dtype = _cropped_type(DataType(images.type), BINARY)
+    return image_column([None if view is None or not view.size else view for view in views], dtype)
 
 
 def _box(row: list[int] | None) -> tuple[int, int, int, int] | None:
@@ -175,14 +166,6 @@ def _box(row: list[int] | None) -> tuple[int, int, int, int] | None:
         raise ComputeError(f"crop: a box has four numbers, x, y, width and height; got {row!r}")
     x, y, width, height = row
     return (x, y, width, height) if min(width, height) > 0 else None
-
-
-def _cropped(images: pa.Array, boxes: list[Any], dtype: DataType) -> pa.Array:
-    views = [
-        None if view is None or box is None else cropped(view, box)
-        for view, box in zip(images.to_pylist(), boxes, strict=True)
-    ]
-    return image_column([None if view is None or not view.size else view for view in views], dtype)
 
 
 @method

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -164,38 +163,22 @@ def _for(kind: type, fit: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
-_STEP = re.compile(r"""\[(-?)(\d+)\]|\.([^.\[\]"]+)|\['([^'"]*)'\]|\["([^"]*)"\]""")
-
 
 @method
 def json_extract(expr: Expression, path: str) -> Expression:
     """Extract a part of JSON text by a path such as ``$.a.b[0]``; null if it does not exist or the text is not JSON.
 
-    A string comes without quotes, any other value as JSON.
+    A string comes without quotes, any other value as JSON. Other names than words stand in quotes: ``$."a b"``.
 
     >>> df = ps.from_pydict({"t": ['{"a": {"b": [10, 20]}}']})
     >>> df.select(json_extract(ps.col("t"), "$.a.b[0]")).to_pydict()
     {'t': ['10']}
     """
-    return call("json_extract", expr, path=_duckdb_path(path))
-
-
-def _duckdb_path(path: str) -> str:
-    """Return a path as DuckDB writes it.
-
-    >>> _duckdb_path("$.a['b c'][-1]")
-    '$."a"."b c"[#-1]'
-    """
-
-    def step(found: re.Match[str]) -> str:
-        sign, index, *names = found.groups()
-        return f"[{sign and '#-'}{index}]" if index else f'."{"".join(filter(None, names))}"'
-
-    if not path.startswith("$") or _STEP.sub("", path[1:]):
+    if not path.startswith("$") or "*" in path or ".." in path:
         raise InvalidArgumentError(
-            f"json_extract: {path!r} is not a path; write it like '$.name', '$.list[0]', \"$['a b']\""
+            f"json_extract: {path!r} is not a path to one value; write it like '$.name', '$.list[0]', '$.\"a b\"'"
         )
-    return f"${_STEP.sub(step, path[1:])}"
+    return call("json_extract", expr, path=path)
 
 
 @strict("json_extract", takes(TEXT, returns=STRING))

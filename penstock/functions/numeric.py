@@ -1,4 +1,4 @@
-"""Numbers: rounding, bounds, powers, NaN, bits, and functions of one real number."""
+"""Numbers: rounding, bounds, powers, NaN, bits, functions of one real number, and several columns of a row together."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ComputeError, InvalidArgumentError
+from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
+from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, validity
 from penstock.expr.column import Expression, call
 from penstock.expr.conditions import compare
 from penstock.expr.kinds import BOOL, FLOAT64, INTEGER, NUMBER
-from penstock.expr.public_functions import method
+from penstock.expr.public_functions import function, method
 from penstock.expr.registry import Kernel, Value, kernel
-from penstock.expr.signatures import dtypes_of, number_type, numeric, same_type, strict, takes
+from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, same_type, strict, takes
 from penstock.functions.table import Builder, FunctionTable
+from penstock.types import DataType
 from penstock.types.plain import arrow_scalar
 
 _table = FunctionTable(__name__)
@@ -98,6 +101,49 @@ def _clip(value: Value, lowest: Value, highest: Value) -> Value:
     return value
 
 
+@function
+def greatest(*exprs: Any) -> Expression:
+    """Return the largest of several values, ignoring nulls.
+
+    >>> ps.from_pydict({"x": [1, 5], "y": [3, None]}).select(greatest(ps.col("x"), ps.col("y"))).to_pydict()
+    {'x': [3, 5]}
+    """
+    return call("greatest", *exprs)
+
+
+@function
+def least(*exprs: Any) -> Expression:
+    """Return the smallest of several values, ignoring nulls.
+
+    >>> ps.from_pydict({"x": [1, 5], "y": [3, None]}).select(least(ps.col("x"), ps.col("y"))).to_pydict()
+    {'x': [1, 5]}
+    """
+    return call("least", *exprs)
+
+
+def _extreme_type(*dtypes: DataType) -> DataType:
+    dtype = common_type(*dtypes)
+    if not dtype.is_comparable():
+        raise TypeMismatchError(f"expected values with an order, got {dtype}")
+    return dtype
+
+
+def _extreme(name: str) -> Callable[..., Value]:
+    def choose(*values: Value) -> Value:
+        dtype = common_type(*dtypes_of(*values)).arrow
+        best, *others = (pc.cast(value, dtype) for value in values)
+        for other in others if not pa.types.is_null(dtype) else ():
+            is_better = pc.or_kleene(pc.is_null(best), compare(name, other, best))
+            best = pc.if_else(pc.and_kleene(pc.is_valid(other), is_better), other, best)
+        return best
+
+    return choose
+
+
+kernel("greatest", _extreme_type)(_extreme("greater"))
+kernel("least", _extreme_type)(_extreme("less"))
+
+
 # --- powers, roots and logarithms -------------------------------------------------------------------------------------
 
 
@@ -127,10 +173,10 @@ def _arctan2(y: Value, x: Value) -> Value:
     return pc.atan2(_as_float(y), _as_float(x))
 
 
-arctan2 = _table.strict(
-    "arctan2", {"y": NUMBER, "x": NUMBER}, FLOAT64, _arctan2, "Return the angle of the point ``(x, y)`` in radians.",
-    (0.0, 1.0), 0.0,
-)  # fmt: skip
+_POINT = {"y": NUMBER, "x": NUMBER}
+_ANGLE = "Return the angle of the point ``(x, y)`` in radians"
+arctan2 = _table.strict("arctan2", _POINT, FLOAT64, _arctan2, f"{_ANGLE}.", (0.0, 1.0), 0.0)
+atan2 = _table.call("atan2", _POINT, f"{_ANGLE}; the same as ``arctan2``.", (0.0, 1.0), 0.0, "arctan2")
 
 
 # --- NaN and infinity -------------------------------------------------------------------------------------------------
@@ -183,8 +229,26 @@ def _arrow(name: str, compute: Callable[..., Any], doc: str, given: float, resul
     return _table.strict(name, {"expr": NUMBER}, FLOAT64, kernel, doc, (given,), result)
 
 
+def _numpy(name: str, compute: Callable[..., Any], doc: str, given: float, result: float) -> Builder:
+    """Use NumPy for functions that Arrow lacks, or has only in versions newer than the oldest supported one."""
+
+    @on_arrays
+    def kernel(array: pa.Array) -> pa.Array:
+        with np.errstate(all="ignore"):
+            return masked(compute(filled(_as_float(array)), out=empty_numbers(len(array))), validity(array))
+
+    return _table.strict(name, {"expr": NUMBER}, FLOAT64, kernel, doc, (given,), result)
+
+
+def _alias(name: str, original: str, doc: str, given: float, result: float) -> Builder:
+    doc = f"{doc}; the same as ``{original}``."
+    return _table.call(name, {"expr": NUMBER}, doc, (given,), result, original)
+
+
 sqrt = _arrow("sqrt", pc.sqrt, "Return the square root; NaN for negative numbers.", 9.0, 3.0)
+cbrt = _numpy("cbrt", np.cbrt, "Return the cube root.", 8.0, 2.0)
 exp = _arrow("exp", pc.exp, "Return ``e`` to the power of the number.", 0.0, 1.0)
+expm1 = _numpy("expm1", np.expm1, "Return ``exp(x) - 1``, exact for small numbers.", 0.0, 0.0)
 ln = _arrow("ln", pc.ln, "Return the natural logarithm; NaN for negative numbers.", 1.0, 0.0)
 log2 = _arrow("log2", pc.log2, "Return the logarithm to base 2; NaN for negative numbers.", 8.0, 3.0)
 log10 = _arrow("log10", pc.log10, "Return the logarithm to base 10; NaN for negative numbers.", 100.0, 2.0)
@@ -195,5 +259,14 @@ tan = _arrow("tan", pc.tan, "Return the tangent of an angle in radians.", 0.0, 0
 arcsin = _arrow("arcsin", pc.asin, "Return the angle in radians whose sine is the number.", 0.0, 0.0)
 arccos = _arrow("arccos", pc.acos, "Return the angle in radians whose cosine is the number.", 1.0, 0.0)
 arctan = _arrow("arctan", pc.atan, "Return the angle in radians whose tangent is the number.", 0.0, 0.0)
-degrees = _arrow("degrees", lambda value: pc.multiply(value, 180 / math.pi), "Convert radians to degrees.", 0.0, 0.0)
-radians = _arrow("radians", lambda value: pc.multiply(value, math.pi / 180), "Convert degrees to radians.", 0.0, 0.0)
+asin = _alias("asin", "arcsin", "Return the angle in radians whose sine is the number", 0.0, 0.0)
+acos = _alias("acos", "arccos", "Return the angle in radians whose cosine is the number", 1.0, 0.0)
+atan = _alias("atan", "arctan", "Return the angle in radians whose tangent is the number", 0.0, 0.0)
+sinh = _numpy("sinh", np.sinh, "Return the hyperbolic sine.", 0.0, 0.0)
+cosh = _numpy("cosh", np.cosh, "Return the hyperbolic cosine.", 0.0, 1.0)
+tanh = _numpy("tanh", np.tanh, "Return the hyperbolic tangent.", 0.0, 0.0)
+arcsinh = _numpy("arcsinh", np.arcsinh, "Return the inverse hyperbolic sine.", 0.0, 0.0)
+arccosh = _numpy("arccosh", np.arccosh, "Return the inverse hyperbolic cosine.", 1.0, 0.0)
+arctanh = _numpy("arctanh", np.arctanh, "Return the inverse hyperbolic tangent.", 0.0, 0.0)
+degrees = _numpy("degrees", np.degrees, "Convert radians to degrees.", 0.0, 0.0)
+radians = _numpy("radians", np.radians, "Convert degrees to radians.", 0.0, 0.0)

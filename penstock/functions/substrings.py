@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Sequence
 
@@ -10,11 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError
-from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call
-from penstock.expr.kinds import BOOL, INT64, STRING, TEXT
+from penstock.expr.kinds import BOOL, STRING, TEXT
 from penstock.expr.public_functions import method
-from penstock.expr.signatures import strict, takes, text_kernel
+from penstock.expr.signatures import text_kernel
 from penstock.functions.table import Builder, FunctionTable
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType
@@ -97,31 +95,9 @@ def count_matches(
     words = [patterns] if isinstance(patterns, str) else list(patterns)
     if not words or not all(words):
         raise InvalidArgumentError(f"count_matches takes one or more patterns that are not empty, got {patterns!r}")
-    if case_sensitive and not whole_words and len(words) <= _MAX_LITERALS and not _overlap(words):
-        return call("count_literals", expr, literals=sorted(set(words)))
     either = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     bounded = rf"\b(?:{either})\b" if whole_words else f"(?:{either})"
     return call("regexp_count", expr, bounded if case_sensitive else f"(?i){bounded}")
-
-
-_MAX_LITERALS = 2  # each is searched for by itself, which takes half as long as a regular expression
-
-
-def _overlap(words: list[str]) -> bool:
-    """Check whether two occurrences of literals can share characters."""
-    pairs = [(one, other) for one in words for other in words]
-    return any(
-        (one != other and one in other)
-        or any(one.endswith(other[:size]) for size in range(1, min(len(one), len(other))))
-        for one, other in pairs
-    )
-
-
-@strict("count_literals", takes(TEXT, returns=INT64))
-@on_arrays
-def _count_literals(texts: pa.Array, *, literals: tuple[str, ...]) -> pa.Array:
-    counts = (pc.cast(pc.count_substring(texts, literal), pa.int64()) for literal in literals)
-    return functools.reduce(pc.add, counts)
 
 
 # --- LIKE -------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice, did_you_mean
 from penstock.expr.column import Expression, call
-from penstock.expr.kinds import CLOCK, DATE, DATE_OR_TIMESTAMP, INT64, INTEGER, STRING, TEXT
+from penstock.expr.kinds import CLOCK, DATE, DATE_OR_TIMESTAMP, INT64, INTEGER, STRING, TEXT, TIMESTAMP
 from penstock.expr.public_functions import METHODS, function, method
 from penstock.expr.registry import Value
 from penstock.expr.signatures import same_type, strict, takes
@@ -270,3 +270,51 @@ def _to_unix_epoch(value: Value, *, unit: str) -> Value:
 @strict("from_unix_epoch", takes(INTEGER, returns=lambda dtype, unit: DataType.timestamp(unit)))
 def _from_unix_epoch(value: Value, *, unit: str) -> Value:
     return pc.cast(pc.cast(value, pa.int64()), pa.timestamp(unit))
+
+
+@method
+def convert_time_zone(expr: Expression, to_timezone: str, from_timezone: str | None = None) -> Expression:
+    """Convert to another timezone; a timestamp without a timezone is local to ``from_timezone``.
+
+    >>> import datetime
+    >>> df = ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]})
+    >>> df.select(strftime(convert_time_zone(ps.col("t"), "Asia/Tokyo", "UTC"))).to_pydict()
+    {'t': ['2024-07-03T19:00:00+0900']}
+    """
+    zones = {"to_timezone": checked_timezone(to_timezone), "from_timezone": checked_timezone(from_timezone)}
+    return call("convert_time_zone", expr, **zones)
+
+
+def _converted_type(dtype: DataType, *, to_timezone: str, from_timezone: str | None) -> DataType:
+    if dtype.is_timestamp() and dtype.timezone is None and from_timezone is None:
+        raise InvalidArgumentError("convert_time_zone: the timestamp has no timezone; set from_timezone=")
+    return dtype if dtype.is_null() else DataType.timestamp(dtype.unit, to_timezone)
+
+
+@strict("convert_time_zone", takes(TIMESTAMP, returns=_converted_type))
+def _convert_time_zone(value: Value, *, to_timezone: str, from_timezone: str | None) -> Value:
+    if value.type.tz is None:
+        value = _placed(value, from_timezone)
+    return pc.cast(value, pa.timestamp(value.type.unit, to_timezone))
+
+
+@method
+def replace_time_zone(expr: Expression, timezone: str | None = None) -> Expression:
+    """Replace or remove the timezone and keep the local time.
+
+    >>> import datetime
+    >>> df = ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]})
+    >>> df.select(strftime(replace_time_zone(ps.col("t"), "Asia/Tokyo"))).to_pydict()
+    {'t': ['2024-07-03T10:00:00+0900']}
+    """
+    return call("replace_time_zone", expr, timezone=checked_timezone(timezone))
+
+
+def _replaced_type(dtype: DataType, *, timezone: str | None) -> DataType:
+    return dtype if dtype.is_null() else DataType.timestamp(dtype.unit, timezone)
+
+
+@strict("replace_time_zone", takes(TIMESTAMP, returns=_replaced_type))
+def _replace_time_zone(value: Value, *, timezone: str | None) -> Value:
+    local = _local(value)
+    return local if timezone is None else _placed(local, timezone)

@@ -16,6 +16,7 @@ from penstock.expr.templates import filled as filled_template, split_template
 from penstock.functions.regular_expressions import WHITE_SPACE
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
+from penstock.types.ndarrays import too_large
 from penstock.types.plain import arrow_scalar
 
 _table = FunctionTable(__name__)
@@ -126,6 +127,22 @@ def _substr_all(text: pa.Array, start: int, length: int | None = None) -> pa.Arr
 
 
 text_kernel("substr", INTEGER, INTEGER, returns=STRING, compute=_substr_all)
+
+
+# --- repetition -----------------------------------------------------------------------------------------------------
+
+
+def _repeat(text: Value, n: Value) -> Value:
+    times = pc.max_element_wise(pc.cast(n, pa.int64()), arrow_scalar(0), skip_nulls=False)
+    try:
+        return pc.binary_repeat(text, times)
+    except pa.ArrowCapacityError as exc:
+        raise too_large("repeat") from exc
+
+
+repeat = _table.strict(
+    "repeat", {"expr": TEXT, "n": INTEGER}, STRING, _repeat, "Repeat text ``n`` times.", ("ab", 2), "abab"
+)
 
 
 # --- joining ----------------------------------------------------------------------------------------------------------

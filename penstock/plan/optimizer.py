@@ -11,7 +11,6 @@ from penstock.plan.nodes import Plan, fold_plan
 from penstock.plan.rules.aggregate_files import aggregate_files
 from penstock.plan.rules.choose_rows_before_calls import choose_rows_before_calls
 from penstock.plan.rules.expand_cascades import expand_cascades
-from penstock.plan.rules.fold_constants import fold_constants
 from penstock.plan.rules.fuse_decode_resize import fuse_decode_resize
 from penstock.plan.rules.join_calls import join_calls
 from penstock.plan.rules.merge_filters import merge_filters
@@ -29,7 +28,6 @@ REQUIRED: tuple[Rule, ...] = (split_udf_calls,)
 
 RULES: tuple[Rule, ...] = (
     split_udf_calls,
-    fold_constants,
     merge_filters,
     pushdown_projection,
     reuse_udf_results,  # after pushdown_projection, which drops unused calls

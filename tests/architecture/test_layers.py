@@ -59,6 +59,7 @@ OWN_FILE: dict[str, set[str]] = {
         )
     },
     "penstock.frame.torch": {"torch"},
+    "penstock.compat.ray.data.torch_pairs": {"torch"},
     "penstock.dashboard.server": {"aiohttp"},
     "penstock.ai.local.slot_cache": {"torch", "transformers"},
 }

@@ -117,7 +117,7 @@ EXPRESSIONS: dict[str, list[str]] = {
     ],
     "numbers": [
         *_each("to_list", "col('i'), col('j')"),
-        *_each("abs ceil floor negate sqrt cbrt exp ln log2 log10 log1p sin cos tan", "col('x')"),
+        *_each("abs ceil floor negate sqrt cbrt exp expm1 ln log2 log10 log1p sin cos tan", "col('x')"),
         *_each("arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh", "col('x')"),
         *_each("degrees radians is_nan is_inf", "col('x')"),
         *_each("abs ceil floor sign negate sqrt exp ln", "col('i')"),
@@ -136,9 +136,10 @@ EXPRESSIONS: dict[str, list[str]] = {
     "dates": [
         *_each("year month day hour minute second millisecond microsecond nanosecond", "col('t')"),
         *_each("quarter week_of_year day_of_week day_of_year date time strftime", "col('t')"),
-        *_each("year day hour date time", "col('z')"),
+        *_each("year day hour date time replace_time_zone", "col('z')"),
         *(f"F.to_unix_epoch(col('t'), '{unit}')" for unit in ("s", "ms")),
         *(f"F.date_trunc('{interval}', col('t'))" for interval in ("1 hour", "15 minutes")),
+        "F.convert_time_zone(col('z'), 'Asia/Tokyo')",
         "F.total_seconds(col('t') - col('t'))",
     ],
     "vectors": [

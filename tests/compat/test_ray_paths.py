@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json
 import pyarrow.parquet as pq
 import pytest
+from penstock.compat.ray.data.datasource import Partitioning, PathPartitionParser
 
 import penstock.compat.ray as ray
+from penstock.compat.ray.data.expressions import col
 from penstock.errors import InvalidArgumentError
 
 
@@ -28,6 +32,52 @@ def test_a_path_object_is_a_target_of_arrays_and_images(tmp_path: Path) -> None:
     arrays.write_images(tmp_path / "i", column="image")
     arrays.write_numpy(tmp_path / "n", column="image")
     assert (ray.data.read_images(tmp_path / "i").count(), ray.data.read_numpy(tmp_path / "n").count()) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "path", "values"),
+    [
+        ({}, "/a/b=1/c=x%20y/f.csv", {"b": "1", "c": "x y"}),
+        ({"base_dir": "/a"}, "/a/b=1/f.csv", {"b": "1"}),
+        ({"base_dir": "/z"}, "/a/b=1/f.csv", {}),
+        ({"field_types": {"b": int, "c": float, "d": bool}}, "/b=1/c=2.5/d=False/f", {"b": 1, "c": 2.5, "d": False}),
+        ({"style": "dir", "base_dir": "/a", "field_names": ["x", "y"], "field_types": {"x": int}}, "/a/1/2/f",
+         {"x": 1, "y": "2"}),
+        ({"style": "dir", "base_dir": "/a", "field_names": [None, "y"]}, "/a/1/2/f", {"y": "2"}),
+        ({"style": "dir", "base_dir": "/a", "field_names": ["x", "y"]}, "/a/f", {}),
+        ({"style": "dir", "field_names": ["x", "y"]}, "foo/bar/f", {"x": "foo", "y": "bar"}),
+    ],
+)  # fmt: skip
+def test_values_in_paths(scheme: dict[str, Any], path: str, values: dict[str, Any]) -> None:
+    assert PathPartitionParser.of(**scheme)(path) == values
+
+
+@pytest.mark.parametrize(
+    ("scheme", "path"),
+    [
+        ({"field_names": ["x"]}, "/a/b=1/f"),
+        ({"field_names": ["x", "y"]}, "/a/x=1/f"),
+        ({"style": "dir", "field_names": ["x"]}, "1/2/f"),
+        ({"style": "dir"}, "1/f"),
+        ({"style": "other"}, "1/f"),
+    ],
+)
+def test_paths_that_do_not_fit_the_scheme(scheme: dict[str, Any], path: str) -> None:
+    with pytest.raises(ValueError, match="Partitioning"):
+        PathPartitionParser.of(**scheme)(path)
+
+
+def test_conditions_on_paths() -> None:
+    parser = PathPartitionParser(Partitioning("hive"))
+    paths = ("b=1/f", "b=2/f", "f", "c=1/f")
+    assert [parser.evaluate_predicate_on_partition(path, col("b") == "1") for path in paths] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    scheme = parser.scheme
+    assert (scheme.style, scheme.base_dir, scheme.field_types) == ("hive", "", {})
 
 
 def test_hive_partitions_of_files_that_pyarrow_wrote(tmp_path: Path) -> None:
@@ -65,3 +115,30 @@ def test_options_of_json(tmp_path: Path) -> None:
     refused = pa.json.ParseOptions(unexpected_field_behavior="error")
     with pytest.raises(InvalidArgumentError, match="unexpected_field_behavior"):
         ray.data.read_json(path, parse_options=refused)
+
+
+@pytest.mark.parametrize(
+    ("condition", "parameters", "found"),
+    [
+        ("y > ? and t != ?", (1, "c"), [2]),
+        ("y > ?", [1], [2, 3]),
+        ("y > :y", {"y": 1}, [2, 3]),
+        ("y < 3", None, [1, 2]),
+    ],
+)
+def test_parameters_of_sql(condition: str, parameters: Any, found: list[int], tmp_path: Path) -> None:
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(tmp_path / "rows.db")
+
+    connection = connect()
+    connection.executescript("create table rows(t, y); insert into rows values ('a', 1), ('b', 2), ('c', 3)")
+    connection.close()
+    query = f"select * from rows where {condition}"
+    read = ray.data.read_sql(query, connect, sql_params=parameters, shard_keys=["y"])
+    assert [row["y"] for row in read.take_all()] == found
+    assert read.filter(expr="y == 2").select_columns("t").take_all() == [{"t": "b"}]  # after the query, not within it
+
+
+def test_parameters_of_sql_need_placeholders_of_a_driver() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"sql_params=\.\.\.\) needs a connection_factory"):
+        ray.data.read_sql("select ?", object, sql_params=(1,))

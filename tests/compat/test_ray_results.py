@@ -1,4 +1,4 @@
-"""Results of the Ray adapter that Ray 2.60 gave for the same rows: columns, sums without values."""
+"""Results of the Ray adapter that Ray 2.60 gave for the same rows: columns, sums without values, tensors of torch."""
 
 from __future__ import annotations
 
@@ -8,16 +8,29 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 
 import penstock.compat.ray as ray
 from penstock.compat.ray.data import aggregate
 
 
-def test_columns_are_called_as_in_ray_data() -> None:
+def test_columns_are_fetched_unless_the_query_must_not_run() -> None:
+    calls: list[int] = []
+
+    def counting(row: dict[str, Any]) -> dict[str, Any]:
+        calls.append(1)
+        return row
+
     rows = ray.data.range(3)
-    assert rows.schema().names == rows.columns() == rows.columns == ["id"]
-    mapped = rows.map(lambda row: row)
-    assert (mapped.columns(fetch_if_missing=False), repr(mapped.schema())) == (["id"], repr(rows.schema()))
+    assert rows.schema(fetch_if_missing=False).names == ["id"]
+    assert rows.columns(fetch_if_missing=False) == rows.columns() == ["id"]
+    mapped = rows.map(counting)
+    assert mapped.schema(fetch_if_missing=False) is None
+    assert calls == []
+    assert mapped.columns(fetch_if_missing=False) is None
+    other = rows.map(counting)
+    assert (other.schema().names, other.schema(fetch_if_missing=False).names) == (["id"], ["id"])
+    assert repr(rows.map(counting).schema()) == repr(rows.schema())
 
 
 NULLS = pa.table({"g": [1, 1, 2], "n": pa.array([None] * 3, pa.int64()), "z": pa.nulls(3), "m": [None, None, 3]})
@@ -34,6 +47,41 @@ def test_sums_of_nulls_alone_are_null() -> None:
     ]  # fmt: skip
     assert ray.data.from_items([{"x": None}, {"x": None}]).sum("x") is None
     assert ray.data.from_pandas(pd.DataFrame({"x": [None, None]})).sum("x") is None
+
+
+def torch_batches(**options: Any) -> list[Any]:
+    rows = ray.data.from_items([{"a": n, "b": n / 2, "l": n % 2} for n in range(3)])
+    return list(rows.iterator().to_torch(batch_size=2, **options))
+
+
+def test_pairs_of_features_and_labels() -> None:
+    (features, labels), (last, _) = torch_batches(label_column="l")
+    assert (features.tolist(), features.dtype) == ([[0, 0], [1, 0.5]], torch.float64)
+    assert (labels.tolist(), last.shape) == ([[0], [1]], (1, 2))
+    assert len(torch_batches(drop_last=True)) == 1
+    [features, labels], _ = torch_batches(feature_columns=["a"], label_column="l", unsqueeze_label_tensor=False)
+    assert (features.tolist(), labels.tolist()) == ([[0], [1]], [0, 1])
+    (features, labels), _ = torch_batches(feature_columns=[["a"], ["a", "b"]], feature_column_dtypes=torch.float32)
+    assert ([each.shape for each in features], features[0].dtype, labels) == ([(2, 1), (2, 2)], torch.float32, None)
+    types = {"one": torch.int8, "two": torch.float64}
+    (features, _), _ = torch_batches(feature_columns={"one": ["a"], "two": ["b"]}, feature_column_dtypes=types)
+    assert {name: each.dtype for name, each in features.items()} == types
+    dataset = ray.data.range(4).iterator().to_torch(batch_size=2)
+    assert [len(list(dataset)) for _ in range(2)] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"feature_columns": ["a"], "feature_column_dtypes": [torch.int8]}, TypeError),
+        ({"feature_columns": {"x": ["a"]}, "feature_column_dtypes": {"y": torch.int8}}, ValueError),
+        ({"feature_columns": [["a"], ["b"]], "feature_column_dtypes": [torch.int8]}, ValueError),
+        ({"feature_columns": [["a"], ["b"]], "feature_column_dtypes": {"a": torch.int8}}, TypeError),
+    ],
+)
+def test_types_of_features_have_the_form_of_their_names(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match="feature_column_dtypes"):
+        torch_batches(**options)
 
 
 def rows_of_six() -> Any:
@@ -70,6 +118,7 @@ def test_arguments_that_ray_data_refuses_with_a_value_error(call: Callable[[Any]
     "call",
     [
         lambda ds: ds.filter(expr=5),
+        lambda ds: ds.train_test_split("x"),
         lambda ds: ray.data.from_pandas(5),
         lambda ds: ray.data.from_arrow(5),
     ],

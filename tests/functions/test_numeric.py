@@ -6,6 +6,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -23,7 +24,9 @@ NAN, INF = math.nan, math.inf
     ("function", "reference", "argument"),
     [
         (f.sqrt, math.sqrt, 2.0),
+        (f.cbrt, np.cbrt, 5.0),
         (f.exp, math.exp, 1.5),
+        (f.expm1, math.expm1, 1e-9),
         (f.ln, math.log, 2.5),
         (f.log, math.log, 2.5),
         (f.log2, math.log2, 2.5),
@@ -35,6 +38,15 @@ NAN, INF = math.nan, math.inf
         (f.arcsin, math.asin, 0.5),
         (f.arccos, math.acos, 0.5),
         (f.arctan, math.atan, 0.5),
+        (f.asin, math.asin, 0.5),
+        (f.acos, math.acos, 0.5),
+        (f.atan, math.atan, 0.5),
+        (f.sinh, math.sinh, 0.5),
+        (f.cosh, math.cosh, 0.5),
+        (f.tanh, math.tanh, 0.5),
+        (f.arcsinh, math.asinh, 0.5),
+        (f.arccosh, math.acosh, 1.5),
+        (f.arctanh, math.atanh, 0.5),
         (f.degrees, math.degrees, 0.5),
         (f.radians, math.radians, 0.5),
     ],
@@ -86,6 +98,8 @@ def test_function_of_floats(expression: Expression, expected: list[Any]) -> None
         (f.round(i, -1), [-10, 20, None]),
         (f.clip(i, 0, 10), [0, 10, None]),
         (f.clip(i, y), [-3, 15, None]),
+        (f.greatest(i, y, 0), [0, 15, 5]),
+        (f.least(i, y), [-7, 15, 5]),
         (f.power(i, 2), [49, 225, None]),
         (i & 3, [1, 3, None]),
         (i | y, [-3, None, None]),
@@ -93,6 +107,7 @@ def test_function_of_floats(expression: Expression, expected: list[Any]) -> None
         (f.shift_left(i, 1), [-14, 30, None]),
         (f.shift_right(i, y + 4), [-4, None, None]),
         (f.arctan2(i, 1), [math.atan2(-7, 1), math.atan2(15, 1), None]),
+        (f.atan2(i, 1), [math.atan2(-7, 1), math.atan2(15, 1), None]),
         (f.is_nan(i), [False, False, None]),
     ],
 )
@@ -119,6 +134,10 @@ def test_decimals() -> None:
     assert evaluate(f.sqrt(x), x=prices) == [math.sqrt(1.25), None]
 
 
+def test_greatest_of_text() -> None:
+    assert evaluate(f.greatest(x, "m"), x=["a", "z", None]) == ["m", "z", "m"]
+
+
 def test_bad_arguments() -> None:
     with pytest.raises(InvalidArgumentError, match="base must be positive"):
         f.log(x, 1)
@@ -128,3 +147,5 @@ def test_bad_arguments() -> None:
         resolved(x & 1, x=[1.0])
     with pytest.raises(TypeMismatchError, match="expected a number, got string"):
         resolved(f.clip(x, 1), x=["a"])
+    with pytest.raises(TypeMismatchError, match="have no type in common"):
+        resolved(f.greatest(x, 1), x=["a"])

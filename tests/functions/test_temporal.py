@@ -83,6 +83,8 @@ def test_dates(expression: Expression, expected: list[Any]) -> None:
         (f.strftime(t, "%H:%M"), ["05:00", None]),
         (f.to_unix_epoch(t), [1735675200, None]),
         (f.trunc(t, "day"), [dt.datetime(2025, 1, 1, tzinfo=ZoneInfo("Asia/Tokyo")), None]),
+        (f.replace_time_zone(t), [dt.datetime(2025, 1, 1, 5), None]),
+        (f.convert_time_zone(t, "UTC"), [dt.datetime(2024, 12, 31, 20, tzinfo=ZoneInfo("UTC")), None]),
     ],
 )
 def test_parts_are_local_to_the_timezone(expression: Expression, expected: list[Any]) -> None:
@@ -94,6 +96,16 @@ def test_times() -> None:
     assert evaluate(f.hour(t), t=times) == [23, None]
     assert evaluate(f.microsecond(t), t=times) == [5, None]
     assert evaluate(f.time(t), t=times) == times
+
+
+def test_timezones_of_local_timestamps() -> None:
+    moments = [dt.datetime(2024, 7, 3, 10), None]
+    tokyo = ZoneInfo("Asia/Tokyo")
+    assert evaluate(f.replace_time_zone(t, "Asia/Tokyo"), t=moments) == [moments[0].replace(tzinfo=tokyo), None]
+    converted = evaluate(f.convert_time_zone(t, "Asia/Tokyo", "UTC"), t=moments)
+    assert converted == [dt.datetime(2024, 7, 3, 19, tzinfo=tokyo), None]
+    with pytest.raises(InvalidArgumentError, match="from_timezone="):
+        resolved(f.convert_time_zone(t, "UTC"), t=moments)
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -179,6 +191,9 @@ def test_bad_arguments() -> None:
     "build",
     [
         lambda zone: f.to_datetime(t, "%Y", zone),
+        lambda zone: f.convert_time_zone(t, zone),
+        lambda zone: f.convert_time_zone(t, "UTC", zone),
+        lambda zone: f.replace_time_zone(t, zone),
         lambda zone: t.cast(f"timestamp[us, {zone}]"),
         lambda zone: DataType.timestamp("us", zone),
     ],
@@ -189,11 +204,15 @@ def test_an_unknown_timezone_is_refused_when_built(build: Any) -> None:
 
 
 def test_a_local_time_that_clocks_skip() -> None:
-    parsed = f.to_datetime(t, "%Y-%m-%d %H:%M", "Europe/Paris")
+    skipped, twice = dt.datetime(2024, 3, 31, 2, 30), dt.datetime(2024, 10, 27, 2, 30)
+    for expression in (f.replace_time_zone(t, "Europe/Paris"), f.convert_time_zone(t, "UTC", "Europe/Paris")):
+        with pytest.raises(ComputeError, match="does not exist in Europe/Paris"):
+            evaluate(expression, t=[skipped])
     with pytest.raises(ComputeError, match="does not exist in Europe/Paris"):
-        evaluate(parsed, t=["2024-03-31 02:30"])
-    [twice] = evaluate(parsed, t=["2024-10-27 02:30"])
-    assert twice.astimezone(dt.UTC) == dt.datetime(2024, 10, 27, 0, 30, tzinfo=dt.UTC)
+        evaluate(f.to_datetime(t, "%Y-%m-%d %H:%M", "Europe/Paris"), t=["2024-03-31 02:30"])
+    assert evaluate(f.convert_time_zone(t, "UTC", "Europe/Paris"), t=[twice]) == [
+        dt.datetime(2024, 10, 27, 0, 30, tzinfo=ZoneInfo("UTC"))
+    ]
 
 
 def moments(zone: str, *given: dt.datetime) -> pa.Array:

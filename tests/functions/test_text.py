@@ -32,6 +32,8 @@ TEXTS = ["hELLO wORLD", "", None, " äÖ ß "]
         (f.substr(t, 2), ["LLO wORLD", "", None, "Ö ß "]),
         (f.substr(t, -3, 2), ["RL", "", None, " ß"]),
         (f.substr(t, 1, 0), ["", "", None, ""]),
+        (f.repeat(t, 2), ["hELLO wORLD" * 2, "", None, " äÖ ß " * 2]),
+        (f.repeat(t, -1), ["", "", None, ""]),
         (f.concat(t, "!"), ["hELLO wORLD!", "!", None, " äÖ ß !"]),
         (f.concat("<", t, ">"), ["<hELLO wORLD>", "<>", None, "< äÖ ß >"]),
         (t.upper().lower(), ["hello world", "", None, " äö ß "]),
@@ -46,6 +48,7 @@ def test_function_of_one_text(expression: Expression, expected: list[Any]) -> No
     [
         (f.substr(t, n), ["bc", "abc", None, None]),
         (f.substr(t, 0, n), ["a", "", None, None]),
+        (f.repeat(t, n), ["abc", "", None, None]),
     ],
 )
 def test_parameter_from_a_column(expression: Expression, expected: list[Any]) -> None:

@@ -39,7 +39,7 @@ def relation_of(df: ps.DataFrame) -> Relate:
         (ROWS.with_column("n", ps.functions.row_number().over(ps.Window().order_by("a"))), None),
         (ROWS.intersect(ROWS), HashParts((("a", "b", "c"),) * 2)),
         (ROWS.join(ROWS, on="a"), HashParts((("a",), ("a",)), (ps.DataType.int64(),))),
-        (ROWS.join(ROWS, left_on="a", right_on="c"), HashParts((("__common_0",), ("c",)), (ps.DataType.float64(),))),
+        (ROWS.join(ROWS, left_on="a", right_on="c"), HashParts((("a",), ("c",)), (ps.DataType.float64(),))),
         (ROWS.join(ROWS, how="cross"), None),
     ],
 )

@@ -242,6 +242,7 @@ def combine_rows(chain: Chain, number: int, other: Chain) -> Chain:
         ("intersect_all", lambda: left & right),
         ("except_all", lambda: left - right),
         ("concat", lambda: left + right),
+        ("union_by_name", lambda: Counter(set(left) | set(right))),
         ("union_all_by_name", lambda: left + right),
     ]
     verb, expected = verbs[number % len(verbs)]

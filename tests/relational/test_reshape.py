@@ -72,6 +72,14 @@ def test_a_shuffle_keeps_the_rows() -> None:
     assert df.shuffle().to_pydict() != df.shuffle().to_pydict()
 
 
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"shuffle": True, "seed": 3}])
+@pytest.mark.parametrize("test_size", [0.3, 3])
+def test_train_and_test_rows_are_all_rows(options: dict[str, Any], test_size: float) -> None:
+    train, test = ps.range(10).train_test_split(test_size, **options)
+    assert (train.count_rows(), test.count_rows()) == (7, 3)
+    assert sorted(train.to_pydict()["id"] + test.to_pydict()["id"]) == list(range(10))
+
+
 # --- parts and pairs ---
 
 
@@ -98,6 +106,9 @@ def test_zip_pairs_rows_by_position() -> None:
     for num_rows in (2, 4):
         with pytest.raises(ComputeError, match=r"^zip: .*the DataFrames have different numbers of rows"):
             ps.range(3).zip(ps.range(num_rows)).collect()
+
+
+LEFT = {"t": [1, 5, 10, None], "k": ["a", "a", "b", None], "v": [1, 2, 3, 4]}
 
 
 # --- pivots and summaries ---
@@ -133,6 +144,15 @@ def test_summaries() -> None:
         "column_name": ["x", "y", "z", "l"],
         "type": ["int64", "string", "float64", "list[int64]"],
     }
+    assert df.summarize().to_pydict() == {
+        "column": ["x", "y", "z", "l"],
+        "type": ["int64", "string", "float64", "list[int64]"],
+        "min": ["1", "a", "1.5", None],
+        "max": ["3", "c", "2.0", None],
+        "count": [3, 2, 2, 2],
+        "count_nulls": [0, 1, 1, 1],
+        "approx_count_distinct": [3, 2, 2, 2],
+    }
 
 
 @pytest.mark.parametrize(
@@ -143,6 +163,8 @@ def test_summaries() -> None:
         (lambda df: df.sample(1.5), InvalidArgumentError, "a fraction from 0 to 1; got 1.5"),
         (lambda df: df.sample(size=-1), InvalidArgumentError, "a whole number, 0 or more; got -1"),
         (lambda df: df.shuffle("x"), InvalidArgumentError, "shuffle takes a whole number as seed; got 'x'"),
+        (lambda df: df.train_test_split(9), InvalidArgumentError, "test_size is 9, but there are 4 rows"),
+        (lambda df: df.train_test_split("x"), InvalidArgumentError, "between 0 and 1, or a number of rows; got 'x'"),
         (lambda df: df.repartition(0, "k"), InvalidArgumentError, "a whole number of 1 or more; got 0"),
         (lambda df: df.repartition(2, "q"), ColumnNotFoundError, "'q' not found in repartition; available: t, k, v"),
         (lambda df: df.zip(3), InvalidArgumentError, "must be a DataFrame; got int"),
@@ -152,4 +174,4 @@ def test_summaries() -> None:
 )
 def test_mistakes(use: Callable[[ps.DataFrame], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        use(ps.from_pydict({"t": [1], "k": ["a"], "v": [1]}))
+        use(ps.from_pydict(LEFT))

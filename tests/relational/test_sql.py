@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidArgumentError
+from penstock.errors import ComputeError, InvalidArgumentError
 from penstock.functions import date_trunc
 from penstock.testing import ModelServer
 
@@ -94,6 +94,16 @@ def test_tables_and_functions_are_found_in_the_scope_of_the_caller() -> None:
 def test_the_result_goes_on_with_other_verbs() -> None:
     df = ps.sql("select id from reviews", reviews=ps.from_pydict(REVIEWS)).with_column("x", ps.col("id") * 2)
     assert df.where("x > 6").to_pydict() == {"id": [4], "x": [8]}
+
+
+def test_attached_functions() -> None:
+    ps.attach_function(shout, "yell")
+    try:
+        assert ps.sql("select yell(text) y from t", t=ps.from_pydict({"text": ["a"]})).to_pydict() == {"y": ["A!"]}
+    finally:
+        ps.detach_function("yell")
+    with pytest.raises(InvalidArgumentError, match="No function 'yell' is attached"):
+        ps.detach_function("yell")
 
 
 @pytest.mark.parametrize(
@@ -182,29 +192,20 @@ def test_mistakes_in_expressions(text: Any, message: str) -> None:
         ps.sql_expr(text)
 
 
-@pytest.mark.parametrize(
-    ("query", "columns"),
-    [
-        ("select * from a join b on a.k = b.k", ["k", "x", "b.k", "y"]),
-        ("select * from a, b as c where a.k = c.k order by y desc;", ["k", "x", "c.k", "y"]),
-        ("select * from a join b using (k)", ["k", "x", "y"]),
-        ("select * from a semi join b on a.k = b.k", ["k", "x"]),
-    ],
-)
-def test_a_star_over_a_join_names_a_repeated_column_by_its_table(query: str, columns: list[str]) -> None:
-    a = ps.from_pydict({"k": [1, 2, 3], "x": ["one", "two", "three"]})
-    b = ps.from_pydict({"k": [2, 3], "y": [20, 30]})
-    found = ps.sql(query, a=a, b=b)
-    assert found.columns == columns
-    assert sorted(found.to_pydict()["k"]) == [2, 3]
-    if "order by" in query:
-        assert found.to_pydict()["y"] == [30, 20]
+def test_constant_times_are_constants() -> None:
+    days = [dt.date(2024, 1, 1), dt.date(2025, 1, 1)]
+    assert repr(ps.sql_expr("d >= date '2024-06-01'")) == repr(ps.col("d") >= dt.date(2024, 6, 1))
+    assert ps.from_pydict({"d": days}).where("d >= '2024-06-01'::date").to_pydict() == {"d": days[1:]}
+    with pytest.raises(ComputeError, match="2024-13-01"):
+        ps.from_pydict({"d": days}).where("d >= date '2024-13-01'").collect()
 
 
-def test_two_selected_columns_of_one_name_are_refused() -> None:
+@pytest.mark.parametrize("selected", ["a.k, b.k", "*"])
+def test_two_selected_columns_of_one_name_are_refused(selected: str) -> None:
     a, b = ps.from_pydict({"k": [1]}), ps.from_pydict({"k": [1]})
-    with pytest.raises(InvalidArgumentError, match="two columns 'k'; rename one of them with AS"):
-        ps.sql("select a.k, b.k from a join b on a.k = b.k", a=a, b=b)
+    with pytest.raises(InvalidArgumentError, match=r"two columns 'k'; rename one of them with AS, or join with USING"):
+        ps.sql(f"select {selected} from a join b on a.k = b.k", a=a, b=b)
+    assert ps.sql("select * from a join b using (k)", a=a, b=b).to_pydict() == {"k": [1]}
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "UTC", "+09:00"])

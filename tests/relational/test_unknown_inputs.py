@@ -36,6 +36,7 @@ PAIRS: dict[str, Verb] = {
     "keys of other names": lambda x, y: x.join(y, left_on=col("k") * 2, right_on="k"),
     "number with fraction": lambda x, y: x.join(y, left_on=col("k"), right_on=col("w") - 0.5, how="outer"),
     "zip": lambda x, y: x.zip(y),
+    "union_by_name": lambda x, y: x.union_by_name(y),
     "union_all_by_name": lambda x, y: x.union_all_by_name(y),
 }
 
@@ -112,6 +113,7 @@ def test_set_verbs_with_an_empty_side(nothing: ps.DataFrame, is_known: bool) -> 
         ("intersect_all", none, none),
         ("except_distinct", everything, none),
         ("except_all", everything, none),
+        ("union_by_name", everything, everything),
         ("union_all_by_name", everything, everything),
         ("concat", everything, everything),
     ):

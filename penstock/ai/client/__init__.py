@@ -14,8 +14,8 @@
 api_call         ``ApiCall``, ``Endpoint``, and the interface of a layer
 sent_calls       one attempt, by ``http_client``: http_request, connections, addresses, server_errors
 billed_calls     pays from ``cost.budget``
-retried_calls    repeats attempts: ``failed_attempts`` decides whether a failure is the row's or the server's,
-                 ``server_check`` sends one probe for all calls, ``crash_search`` finds a call that crashes the server
+retried_calls    repeats attempts, and sends one probe for all calls: ``failed_attempts`` decides whether a failure is
+                 the row's or the server's, ``crash_search`` finds a call that crashes the server
 cached_calls     keeps answers in ``cache.memo``
 silent_server    log lines about a server that does not answer
 limits/          how many requests may leave, and when

@@ -7,9 +7,9 @@ import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.ai.client.addresses import shown
 from penstock.ai.client.api_call import Answered, ApiCall, Calls
@@ -18,12 +18,13 @@ from penstock.ai.client.failed_attempts import ConnectionLostError, FailedAttemp
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.limits.limiter import Rank, Tally, duration, wait_too_long
 from penstock.ai.client.limits.pace import MAX_WAIT_S
-from penstock.ai.client.server_check import Answer, Attempt, ServerCheck
 from penstock.ai.client.server_errors import NeverReachedError
 from penstock.ai.provider import FIRST_DELAY_S
 from penstock.errors import (
     AnswerTooLargeError,
+    FatalError,
     InvalidAnswerError,
+    OutageError,
     ProviderError,
     ProviderUnavailableError,
     ProviderUnusableError,
@@ -34,6 +35,10 @@ from penstock.errors import (
 from penstock.storage.backoff import retry_delay_s
 
 log = logging.getLogger("penstock.ai")
+
+Answer = TypeVar("Answer")
+Attempt = Callable[[Rank], Awaitable[Answer]]
+"""Sends a request once."""
 
 MAX_DELAY_S = 30.0
 MAX_FIRST_TRIES = 3  # tries at an address that has never answered
@@ -47,7 +52,7 @@ class RetriedCalls:
         self._calls, self._retries = calls, retries
         self.close = calls.close
         if probe is not None:
-            retries.check.probe = partial(self._attempt, probe)
+            retries.probe = partial(self._attempt, probe)
 
     def ask(self, call: ApiCall) -> Coroutine[Any, Any, Answered]:
         return self._retries.repeat(partial(self._attempt, call), tokens=call.tokens)
@@ -58,11 +63,19 @@ class RetriedCalls:
 
 
 class Retries:
-    """Repeats requests of one client."""
+    """Repeats requests of one client.
+
+    When calls fail and the server answers no others, ``probe`` sends a small request, which shows whether the server
+    works. Calls take turns at this, so that one probe serves all. The smallest request that was answered, with
+    ``_probe_tokens``, takes its place. Without a probe failures are raised as they are.
+    """
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        self.check = ServerCheck(shown(client.endpoint.base_url))
+        self.probe: Attempt[Any] | None = None
+        self._probe_tokens = math.inf
+        self._probe_turn = asyncio.Lock()
+        self._outage = ""
 
     async def repeat(
         self, attempt: Attempt[Answer], is_safe: bool = True, *, tokens: float = math.inf, rank: Rank = "first"
@@ -76,7 +89,7 @@ class Retries:
 
         A suspect of a crash waits for its turn. When it is the only suspect, a probe shows whether the server works.
         """
-        began, client, check = 0.0, self._client, self.check
+        began, client = 0.0, self._client
         failed: FailedAttempts | None = None
         turn: Turn | None = None  # of a suspect
         client.silence.begin(time.monotonic())
@@ -96,7 +109,7 @@ class Retries:
                     verdict = failed.add(exc, tally, waited_s)
                     if (unusable := self._unusable(exc, failed.num_counted, waited_s)) is not None:
                         raise unusable from None
-                    if verdict == "row" or (verdict == "unsure" and (check.probe is None or rank == "probe")):
+                    if verdict == "row" or (verdict == "unsure" and (self.probe is None or rank == "probe")):
                         raise
                     draw = 1.0 if rank == "probe" else random.random()
                     delay_s = delay_before(max(failed.num_counted, 1), exc, draw, client.settings.first_delay_s)
@@ -109,8 +122,8 @@ class Retries:
                     client.silence.failed(exc)
                     log.debug("asking %s again in %.1f s: %s", client.model, delay_s, exc)
                 else:
-                    if tokens < check.probe_tokens:
-                        check.probe, check.probe_tokens = attempt, tokens
+                    if tokens < self._probe_tokens:
+                        self.probe, self._probe_tokens = attempt, tokens
                     return answer
                 rank = "retry" if rank == "first" else rank
                 if failed.group_size is not None and rank != "probe":
@@ -125,9 +138,27 @@ class Retries:
 
     async def _confirm_server_works(self, error: ProviderError, tally: Tally) -> None:
         """End the query if the server has stopped working since ``tally``, when a request failed."""
-        await self.check.confirm(
-            error, lambda: self._client.tally.has_answered_since(tally), partial(self.repeat, rank="probe")
-        )
+        assert self.probe is not None
+        async with self._probe_turn:
+            if not self._outage and not self._client.tally.has_answered_since(tally):
+                try:
+                    await self.repeat(self.probe, rank="probe")
+                except FatalError:
+                    raise
+                except ProviderError as exc:
+                    self._outage = self._outage_after(exc)
+        if self._outage:
+            raise OutageError(f"{error}\n{self._outage}") from error
+
+    def _outage_after(self, error: ProviderError) -> str:
+        """Return the error that says what is known, and what to do, after the probe failed."""
+        server = f"The server at {shown(self._client.endpoint.base_url)}"
+        if self._probe_tokens == math.inf:
+            return (
+                f"{server} has answered no call so far, not even a short test ({error}). Check that it works. If it is "
+                "still loading, run again when it answers, or give a larger max_retries=."
+            )
+        return f"{server} fails on every call, even on one that it answered before ({error}). Run again when it works."
 
     def _unusable(self, exc: ProviderError, num_failures: int, waited_s: float) -> ProviderUnusableError | None:
         """Return the error that ends the query if a failure shows that no other call would succeed, otherwise None."""

@@ -80,7 +80,7 @@ _READERS["read_video_frames"] = functools.update_wrapper(_video_frames, _read_vi
 globals().update(_READERS)
 vars(io).update(_READERS)  # Daft has them in both places
 __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode",
-    "concat", "detach_provider", "execution_config_ctx",
+    "TimeUnit", "concat", "detach_provider", "execution_config_ctx",
     "expressions", "functions", "io",
     "set_execution_config", "set_runner_native", "sql", "udf"]  # fmt: skip
 
@@ -163,6 +163,25 @@ class ImageMode(StrEnum):
     LA = "LA"
     RGB = "RGB"
     RGBA = "RGBA"
+
+
+class TimeUnit(StrEnum):
+    """Units of timestamps, as ``TimeUnit.us()``."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
+
+    def __call__(self) -> TimeUnit:
+        return self
+
+    @staticmethod
+    def from_str(unit: str) -> TimeUnit:
+        return TimeUnit(unit)
+
+
+TimeUnit.s, TimeUnit.ms, TimeUnit.us, TimeUnit.ns = TimeUnit  # type: ignore[attr-defined]
 
 
 class LegacyUdf:

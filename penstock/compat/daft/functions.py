@@ -12,8 +12,7 @@ from penstock.expr.templates import with_doubled_braces as _with_doubled_braces
 from penstock.functions import *  # noqa: F403
 
 _OF_DUCKDB = {  # by the names of Daft
-    "arccosh": "acosh", "arcsinh": "asinh", "arctanh": "atanh", "cbrt": "cbrt", "cosh": "cosh", "left": "left",
-    "lpad": "lpad", "repeat": "repeat", "right": "right", "rpad": "rpad", "sinh": "sinh", "tanh": "tanh",
+    "left": "left", "lpad": "lpad", "right": "right", "rpad": "rpad",
     "ascii_func": "ascii", "chr_func": "chr", "damerau_levenshtein_distance": "damerau_levenshtein",
     "factorial": "factorial",
     "jaro_similarity": "jaro_similarity", "jaro_winkler_similarity": "jaro_winkler_similarity",

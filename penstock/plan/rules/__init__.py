@@ -1,7 +1,6 @@
 """The rules of the optimizer, one per file: a pure function from a node to its replacement, or to the same object.
 
 split_udf_calls             every call gets a node of its own; lowering needs it
-fold_constants              constant expressions become values
 merge_filters, merge_projects
 pushdown_filter             filter early, at best while reading
 pushdown_limit              limit early, at best while reading

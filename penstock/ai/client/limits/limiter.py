@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from penstock.ai.client.limits.caps import NO_CAPS, Caps
 from penstock.ai.client.limits.embedding_limits import forget_input_limits
@@ -55,8 +55,7 @@ class LimiterKey:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class LimiterState:
+class LimiterState(NamedTuple):
     """The state of a limiter, for progress and statistics."""
 
     limit: int
@@ -64,22 +63,12 @@ class LimiterState:
     in_flight: int
     waiting: int
     refused: int
-    rate: float | None
-    """Requests a second, learned from refusals; None if no request was ever refused."""
     rate_limit: str = ""
     """The rate that waiting requests wait for, in words; empty if they wait for a free place."""
 
     def plus(self, other: LimiterState) -> LimiterState:
-        rate = None if self.rate is None or other.rate is None else self.rate + other.rate
-        return LimiterState(
-            self.limit + other.limit,
-            self.ceiling + other.ceiling,
-            self.in_flight + other.in_flight,
-            self.waiting + other.waiting,
-            self.refused + other.refused,
-            rate,
-            self.rate_limit or other.rate_limit,
-        )
+        totals: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in self._fields[:5]}
+        return self._replace(**totals, rate_limit=self.rate_limit or other.rate_limit)
 
 
 class Tally(NamedTuple):
@@ -296,7 +285,6 @@ class Limiter:
                 pace.in_flight,
                 num_waiting,
                 pace.num_refused,
-                pace.rate,
                 pace.rate_limit(self._clock()) if num_waiting else "",
             )
 

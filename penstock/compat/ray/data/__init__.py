@@ -3,12 +3,12 @@
 dataset           ``Dataset``: a DataFrame with Ray Data's verbs
 result_verbs, write_verbs    its verbs that run the query, and that write
 grouped           ``GroupedData``
-iterator          ``DataIterator``
+iterator          ``DataIterator``; ``torch_pairs`` has its ``to_torch``
 aggregate         ``ray.data.aggregate``
 expressions       ``ray.data.expressions``
 llm               ``ray.data.llm``
-arrow_options, json_files    options of the readers of CSV and JSON
-partitions        ``Partitioning``
+arrow_options, json_files, bound_sql    options of the readers of CSV, JSON and SQL
+partitions        ``Partitioning`` and its parser
 resource_options  parameters about resources and placement
 
 It may import everything.
@@ -30,11 +30,18 @@ import pyarrow as pa
 import penstock as ps
 from penstock.compat.ray.data import aggregate, expressions, llm
 from penstock.compat.ray.data.arrow_options import arrow_options
+from penstock.compat.ray.data.bound_sql import connected
 from penstock.compat.ray.data.dataset import Dataset, RaySchema as Schema
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.json_files import json_options, timestamp_columns
-from penstock.compat.ray.data.partitions import Partitioning, PartitionStyle, is_hive, partition_types
+from penstock.compat.ray.data.partitions import (
+    Partitioning,
+    PartitionStyle,
+    PathPartitionParser,
+    is_hive,
+    partition_types,
+)
 from penstock.compat.ray.data.resource_options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
@@ -45,9 +52,9 @@ from penstock.types import DataType
 from penstock.udf.specs import TaskPoolStrategy
 
 __all__ = ["ActorPoolStrategy", "DataContext", "DataIterator", "DataType", "Dataset", "ExecutionOptions",
-    "ExecutionResources", "FileShuffleConfig", "GroupedData", "PartitionStyle", "Partitioning", "RandomSeedConfig",
-    "SaveMode", "Schema", "TaskPoolStrategy", "aggregate", "expressions", "from_daft", "llm", "range_tensor",
-    "read_iceberg", "read_lance"]  # fmt: skip
+    "ExecutionResources", "FileShuffleConfig", "GroupedData", "PartitionStyle", "Partitioning", "PathPartitionParser",
+    "RandomSeedConfig", "SaveMode", "Schema", "TaskPoolStrategy", "aggregate", "expressions", "from_daft", "llm",
+    "range_tensor", "read_iceberg", "read_lance"]  # fmt: skip
 
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
 for _module in ("block", "collate_fn", "context", "datasource", "datasource.partitioning", "datatype", "grouped_data",
@@ -75,7 +82,7 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
             "partitioning": is_hive,
             **({"include_paths": lambda wanted: "path" if wanted else None} if name not in _OWN_PATHS else {}),
         },
-        ignored=PLACEMENT | RESOURCES | _SHARDS,
+        ignored=PLACEMENT | RESOURCES,
         defaults=defaults,
         returns=_dataset,
     )
@@ -129,7 +136,6 @@ _OF_FILES = (
     "read_images",
 )
 _OWN_PATHS = ("read_images", "read_webdataset")
-_SHARDS = {"shard_keys", "shard_hash_fn"}  # of read_sql, which makes one query
 _NULLS = ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA",
           "NULL", "NaN", "n/a", "nan", "null")  # fmt: skip
 """The fields that Arrow, and so Ray Data, reads as null in a column of numbers."""
@@ -167,6 +173,21 @@ def read_json(
     files = dataset.input_files() if texts else []
     times = timestamp_columns(files[0], texts) if files else []
     return dataset.with_columns({name: ps.col(name).cast("timestamp[s]") for name in times}) if times else dataset
+
+
+_read_sql = globals()["read_sql"]
+
+
+def read_sql(
+    sql: str, connection_factory: Any, *, sql_params: Any = None, shard_keys: Any = None, shard_hash_fn: str = "MD5",
+    **options: Any,
+) -> Dataset:  # fmt: skip
+    """Read the result of a query; ``sql_params`` are the values of its placeholders. Shards change no result."""
+    if sql_params is not None:
+        connection_factory = functools.partial(connected, connection_factory, sql_params)
+        options["disable_pushdowns_to_sql"] = True  # what is added to the query could look like a placeholder
+    dataset: Dataset = _read_sql(sql, connection_factory, **options)
+    return dataset
 
 
 _read_csv = globals()["read_csv"]
@@ -247,21 +268,37 @@ def _selected(frame: ps.DataFrame, condition: Any, columns: Sequence[str] | None
     return _dataset(frame if columns is None else frame.select(*columns))
 
 
-def read_avro(paths: Any, *, include_paths: bool = False, **options: Any) -> Dataset:
-    """Read the records of Avro files. Columns have the types of the first rows."""
-    check_placement("ray.data.read_avro", options)
+def _record_reader(name: str, records: Callable[[ps.File], Iterator[dict[str, Any]]], kind: str) -> Any:
+    """Return a reader of files of records, whose values are the columns; the first rows determine the types."""
+
+    def read(
+        paths: Any, *, file_extensions: list[str] | None = None, ignore_missing_paths: bool = False,
+        filesystem: Any = None, include_paths: bool = False, **options: Any,
+    ) -> Dataset:  # fmt: skip
+        check_filesystem(f"ray.data.{name}", filesystem)
+        check_placement(f"ray.data.{name}", options)
+        files = _files(paths, file_extensions, ignore_missing_paths)
+
+        def rows(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+            for record in records(ps.File(row["path"])):
+                yield {**record, "path": row["path"]} if include_paths else record
+
+        return _dataset(ps.from_pydict({"path": files}).flat_map(rows))
+
+    read.__name__, read.__doc__ = name, f"Read {kind}. Columns have the types of the first rows."
+    return read
+
+
+def _avro_records(file: ps.File) -> Iterator[dict[str, Any]]:
     fastavro = load_extra("fastavro", "avro", "read_avro")
+    with file.open() as stream:
+        try:
+            yield from fastavro.reader(stream)
+        except (ValueError, EOFError) as exc:
+            raise CorruptFileError(f"{file} is not a whole Avro file: {str(exc) or type(exc).__name__}") from exc
 
-    def rows(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        with ps.File(row["path"]).open() as stream:
-            try:
-                for record in fastavro.reader(stream):
-                    yield {**record, **row} if include_paths else record
-            except (ValueError, EOFError) as exc:
-                problem = str(exc) or type(exc).__name__
-                raise CorruptFileError(f"{row['path']} is not a whole Avro file: {problem}") from exc
 
-    return _dataset(ps.from_pydict({"path": _files(paths, None, False)}).flat_map(rows))
+read_avro = _record_reader("read_avro", _avro_records, "the records of Avro files")
 
 
 def from_daft(df: Any) -> Dataset:

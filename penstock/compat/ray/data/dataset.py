@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -19,11 +19,12 @@ from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.resource_options import FORMATS, check_placement, function_options, refuse_if
 from penstock.compat.ray.data.write_verbs import DatasetWrites
 from penstock.compat.remedies import refused_name
+from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
 from penstock.plan.nodes import check_columns
-from penstock.types import Schema, Series
+from penstock.types import Field, Schema, Series
 from penstock.udf.formats import batch_in_format, checked_format
 
 _JOINS = {
@@ -39,12 +40,26 @@ def _seed(given: Any) -> int | None:
 
 
 class RaySchema(Schema):
-    """The columns of a Dataset with their Arrow types; ``ray.data.Schema``. ``ds.schema()`` is the schema itself."""
+    """The columns of a Dataset with their Arrow types; ``ray.data.Schema``."""
 
-    __slots__ = ()
+    __slots__ = ("_fetch",)
 
-    def __call__(self, fetch_if_missing: bool = True) -> RaySchema:
-        return self
+    def __init__(self, fields: Iterable[Field], fetch: Callable[[], Schema] | None = None) -> None:
+        """Take the columns, or a function that finds them, which is called when they are first used."""
+        self._fetch = fetch
+        if fetch is None:
+            super().__init__(fields)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Schema.__slots__ or self._fetch is None:
+            raise AttributeError(name)
+        super().__init__(self._fetch())
+        self._fetch = None
+        return getattr(self, name)
+
+    def __call__(self, fetch_if_missing: bool = True) -> RaySchema | None:
+        """Return the schema itself, or None if the query would have to run to tell the columns and must not."""
+        return self if fetch_if_missing or self._fetch is None else None
 
     @property
     def types(self) -> list[pa.DataType]:
@@ -61,10 +76,13 @@ class RaySchema(Schema):
 
 
 class RayColumnNames(list[str]):
-    """The names of the columns, which ``ds.columns()`` returns."""
+    """The names of the columns. ``ds.columns(fetch_if_missing=False)`` is None if only running the query can tell
+    them."""
 
-    def __call__(self, fetch_if_missing: bool = True) -> RayColumnNames:
-        return self
+    is_known = True
+
+    def __call__(self, fetch_if_missing: bool = True) -> RayColumnNames | None:
+        return self if fetch_if_missing or self.is_known else None
 
 
 class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
@@ -72,11 +90,13 @@ class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
 
     @property
     def schema(self) -> RaySchema:
-        return RaySchema(super().schema)
+        return RaySchema(self._schema or (), None if self._schema is not None else lambda: super(Dataset, self).schema)
 
     @property
     def columns(self) -> RayColumnNames:
-        return RayColumnNames(super().columns)
+        is_known, names = self._schema is not None, RayColumnNames(super().columns)
+        names.is_known = is_known
+        return names
 
     def _with_known_columns(self) -> Self:
         """Run the query now if nothing else tells its columns: verbs of two datasets need their names."""
@@ -260,6 +280,20 @@ class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
         share, rest = divmod(rows.count(), n)
         sizes = [share + (number < rest and not equal) for number in range(n)]
         return rows.split_at_indices(list(itertools.accumulate(sizes)))[:n]
+
+    def split_proportionately(self, proportions: Sequence[float]) -> list[Self]:
+        if not proportions or min(proportions) <= 0 or sum(proportions) >= 1:
+            raise InvalidArgumentError("split_proportionately takes shares above 0 with a sum below 1")
+        rows = self.materialize()
+        num_rows = rows.count()
+        return rows.split_at_indices([int(num_rows * share) for share in itertools.accumulate(proportions)])
+
+    def train_test_split(
+        self, test_size: float | int, *, shuffle: bool = False, seed: int | None = None, stratify: str | None = None
+    ) -> tuple[Self, Self]:
+        if stratify is not None:
+            raise refusal("train_test_split(stratify=...)", "split each group with where()")
+        return DataFrame.train_test_split(self.materialize(), test_size, shuffle=shuffle, seed=seed)
 
     def streaming_split(self, n: int, *, equal: bool = False, **options: Any) -> list[DataIterator]:
         return [DataIterator(part) for part in self.split(n, equal=equal, **options)]

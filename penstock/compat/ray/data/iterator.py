@@ -20,6 +20,12 @@ class DataIterator:
     def iter_torch_batches(self, **options: Any) -> Iterator[Any]:
         return self._dataset.iter_torch_batches(**options)
 
+    def to_torch(self, **options: Any) -> Any:
+        """Return torch's own iterable dataset of pairs: tensors of features, and of labels."""
+        from penstock.compat.ray.data.torch_pairs import TorchPairs
+
+        return TorchPairs(self._dataset, **options)
+
     def iter_rows(self) -> Iterator[dict[str, Any]]:
         return self._dataset.iter_rows()
 

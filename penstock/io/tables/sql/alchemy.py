@@ -101,7 +101,7 @@ def _array(name: str, values: Sequence[Any]) -> pa.Array:
     try:
         return to_arrow_array(list(values), None, what=f"column {name!r}")
     except ValueError as exc:
-        raise ReadError(f"The values of {name!r} have no type in common: {exc}") from exc
+        raise ReadError(f"The values of {name!r} have no type in common; CAST it in the query. {exc}") from exc
 
 
 def _type_name(dtype: pa.DataType) -> str:
