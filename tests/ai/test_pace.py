@@ -65,9 +65,9 @@ def test_rate_limit_without_headers_is_found_and_rarely_passed(
 ) -> None:
     run = simulate(Pace(), make(), 30, network_s=network_s, refusal_s=always(refusal_s))
 
-    assert run.accepted_per_s(10, 30) > 0.94 * 300
+    assert run.accepted_per_s(10, 30) > 0.95 * 300
     assert run.accepted_per_s(5, 10) > 0.9 * 300
-    assert run.refused_share() < 0.06
+    assert run.refused_share() < 0.05
 
 
 @pytest.mark.parametrize("per_s", [50, 1000])
@@ -75,7 +75,7 @@ def test_other_rates(per_s: int) -> None:
     run = simulate(Pace(), TokenBucket(always(per_s), per_s), 15, most_per_s=8000)
 
     assert run.accepted_per_s(5, 15) > 0.95 * per_s
-    assert run.refused_share(5) < 0.03
+    assert run.refused_share(5) < 0.02
 
 
 def test_a_few_requests_a_minute() -> None:
@@ -232,47 +232,57 @@ def test_a_server_that_refuses_above_its_queue(slots: int, seed: int) -> None:
     run = simulate(Pace(), server, 20, latency=server.latency, refusal_s=always(0.003), network_s=0.003, seed=seed)
 
     assert run.accepted_per_s(1, 20) > 0.9 * slots / 0.1
-    assert run.refused_share() < 0.12
+    assert run.refused_share() < 0.1
     assert run.refused_share(3) < 0.03
 
 
 @pytest.mark.parametrize("latency", [always(0.8), lognormal(0.7, 2.0)], ids=["even", "varied"])
-def test_a_server_with_slots_is_kept_busy(latency: Callable[[float], float]) -> None:
-    run = simulate(Pace(), Slots(40), 20, latency=latency, refusal_s=always(0.005), network_s=0.003)
+def test_slots_are_found_at_once(latency: Callable[[float], float]) -> None:
+    pace = Pace()
+    run = simulate(pace, Slots(40), 20, latency=latency, refusal_s=always(0.005), network_s=0.003)
 
-    assert run.accepted_per_s(2, 20) > 0.85 * 40 / 0.83
+    assert run.most_in_flight(1) <= 43
+    assert run.accepted_per_s(2, 20) > 0.9 * 40 / 0.83
     assert run.refused_share(1) < 0.05
+    assert pace.rate is None
 
 
+@pytest.mark.parametrize(("num_clients", "stagger_s"), [(2, 0.3), (2, 3.0), (3, 0.3), (3, 3.0)])
 @pytest.mark.parametrize("latency_s", [(0.8, 0.8), (0.4, 1.2)], ids=["even", "varied"])
-def test_clients_share_a_server_with_slots(latency_s: tuple[float, float]) -> None:
-    chance = random.Random(0)
+@pytest.mark.parametrize("seed", range(2))
+def test_clients_that_start_later_get_their_share_of_slots(
+    num_clients: int, stagger_s: float, latency_s: tuple[float, float], seed: int
+) -> None:
+    chance = random.Random(seed)
+    paces = [Pace() for _ in range(num_clients)]
     run = simulate(
-        [Pace(), Pace()],
+        paces,
         Slots(40),
         90,
         latency=lambda now: chance.uniform(*latency_s),
         refusal_s=always(0.003),
         network_s=0.002,
-        stagger_s=3.0,
+        seed=seed,
+        stagger_s=stagger_s,
     )
 
-    assert run.accepted_per_s(10, 90) > 0.85 * 40 / 0.8
+    assert min(run.answered_shares(36, 90)) > 0.25
+    assert run.accepted_per_s(10, 90) > 0.93 * 40 / 0.8
     assert run.refused_share(36) < 0.15
 
 
 @pytest.mark.parametrize(("slots", "latency_s"), [(4, 0.8), (16, 0.5), (40, 0.8), (200, 0.8)])
-def test_any_number_of_slots_is_kept_busy(slots: int, latency_s: float) -> None:
+def test_room_for_others_costs_a_client_alone_little(slots: int, latency_s: float) -> None:
     run = simulate(Pace(), Slots(slots), 60, latency=always(latency_s), refusal_s=always(0.003), network_s=0.002)
 
-    assert run.accepted_per_s(5, 60) > 0.9 * slots / latency_s
+    assert run.accepted_per_s(5, 60) > 0.95 * slots / latency_s
     assert run.refused_share(5) < 0.05
 
 
 def test_an_outage_of_refusals_at_the_start_ends_soon() -> None:
     run = simulate(Pace(), Unlimited(lambda now: "refused" if now < 20 else "ok"), 30, refusal_s=always(0.01))
 
-    assert sum(1 <= at < 20 for at, _ in run.sent) < 60
+    assert sum(1 <= at < 20 for at, _ in run.sent) < 30
     assert run.accepted_per_s(24, 26) > 64 / 0.05
 
 
@@ -319,7 +329,7 @@ def test_requests_under_way_with_answers_that_become_slow() -> None:
     run = simulate(Pace(), Slots(20), 40, latency=steps((0, 0.05), (20, 0.5)))
 
     assert run.accepted_per_s(25, 40) > 0.85 * 40
-    assert run.refused_share() < 0.1
+    assert run.refused_share() < 0.05
 
 
 @pytest.mark.parametrize("server", [Unlimited(), TokenBucket(always(300), 300)], ids=["unlimited", "bucket"])
@@ -464,7 +474,8 @@ def test_one_burst_is_one_cut() -> None:
     for request in sent[40:]:
         pace.settle(100.05, request, "refused")
 
-    assert pace.rate == pytest.approx(0.96 * 40)
+    assert pace.limit == 40
+    assert pace.rate is None
 
 
 def test_headers_of_older_requests_and_past_resets_are_ignored() -> None:

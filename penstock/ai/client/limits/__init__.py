@@ -5,7 +5,7 @@ pace              ``Pace``: the decision, without clock, thread or event loop; i
 caps, quota       the user's caps on requests and tokens, and what rate-limit headers leave
 concurrency       how many requests at once
 cohort            latency against the number in flight
-send_rate         what refusals teach: how many a second
+slots, send_rate  what refusals teach: how many at once, how many a second
 alarm             tells a limit of the server from failures by chance
 rate_headers      what headers of responses say about limits
 embedding_limits  how long the texts of an embedding call may be
@@ -19,9 +19,12 @@ Decisions
 - If latency grows as the number in flight does, requests only wait in the server's queue. Then the limit is
   halved until throughput falls too, settles half as much above that, and tries more every 32 rounds.
 - Time-outs halve the limit. Other 5xx stop its growth.
-- Refusals (429, 503, 529) set a *rate*: what the server accepted in the last second less 4 %, then growing until the
-  next refusals. Concurrency is too coarse for this: 300 requests a second at 50 ms are only 15 at once. A server that
-  refuses above a number of requests at once has a rate too, and is kept about 90 % busy by it.
+- Refusals (429, 503, 529) lower it to the requests that the server accepted, its *slots*; single requests probe for
+  more. After a refused probe the client leaves a tenth of the slots free for a moment, so that clients that share a
+  server approach equal parts.
+- Refusals that do not depend on the number in flight are about time and set a *rate*: what the server accepted in the
+  last second less 4 %, then growing until the next refusals. Concurrency is too coarse for this: 300 requests a second
+  at 50 ms are only 15 at once.
 - Refusals that three cuts do not end are noise. From then on only more than twice that share counts.
 - Retries leave before calls that were never sent, so that no task waits for one row.
 - Of what headers allow until their reset, half may leave at once and the rest evenly. A wait of more than ten minutes

@@ -75,5 +75,7 @@ class Flight:
     """A request in flight, with the state when it was sent."""
 
     at: float
+    seq: int
     level: int  # the number of concurrent requests with this one
+    num_refused: int
     cohort: Cohort | None

@@ -11,6 +11,7 @@ import math
 
 from penstock.ai.client.limits.alarm import Alarm
 from penstock.ai.client.limits.cohort import Cohort, Flight
+from penstock.ai.client.limits.slots import Slots
 
 MIN_GAIN = 0.25
 """More requests pay off if throughput grows by at least this share of their growth."""
@@ -39,12 +40,15 @@ class Concurrency:
     """A limit that grows with each round of answers while throughput grows with it.
 
     When throughput stops growing, the limit falls by halves until throughput falls as well. It settles at ``HEADROOM``
-    times that, and tries more now and then. Time-outs halve it.
+    times that, and tries more now and then. Time-outs halve it. If the server has slots, they take the place of this
+    limit.
     """
 
     def __init__(self, ceiling: int, start: int) -> None:
         self.ceiling = ceiling
         self.in_flight = 0
+        self.slots = Slots()
+        self._num_refused = 0
         self._hold_until = 0.0
         self._is_held = self._is_second_look = False
         self._time_outs = Alarm()
@@ -59,7 +63,16 @@ class Concurrency:
 
     @property
     def limit(self) -> int:
-        return int(min(self._limit, self.ceiling))
+        return int(min(self.slots.limit if self.slots.is_known else self._limit, self.ceiling))
+
+    def full_until(self, now: float) -> float:
+        """Return the time to ask a full limit again; ``inf`` means: as soon as a request is settled."""
+        if not self.slots.is_known or self.in_flight > self.limit or self.limit >= self.ceiling:
+            return math.inf
+        full_until = self.slots.full_until(now)
+        if self.slots.is_over(self._limit):
+            self.slots = Slots()
+        return full_until
 
     def set_ceiling(self, ceiling: int) -> None:
         """Change the ceiling. A higher one is reached as answers come."""
@@ -70,12 +83,12 @@ class Concurrency:
         """Do not grow before ``until``. Then measure again."""
         self._hold_until = max(self._hold_until, until)
 
-    def send(self, now: float) -> Flight:
+    def send(self, now: float, seq: int) -> Flight:
         """Count a request."""
         self.in_flight += 1
         cohort = self._high if self._high is not None and self._high.room else self._low
         joined = cohort.room and cohort.joins(now, self.in_flight)
-        return Flight(now, self.in_flight, cohort if joined else None)
+        return Flight(now, seq, self.in_flight, self._num_refused, cohort if joined else None)
 
     def settle(self, now: float, flight: Flight, *, is_answer: bool) -> None:
         """Count the end of a request."""
@@ -85,6 +98,9 @@ class Concurrency:
 
     def accept(self, now: float, flight: Flight) -> None:
         """Record an answer."""
+        self.slots.accept(now - flight.at, flight.level)
+        if self.slots.is_known:
+            return
         was_held, self._is_held = self._is_held, now < self._hold_until
         if self._is_held:
             return
@@ -101,15 +117,22 @@ class Concurrency:
             if self._num_to_wait <= 0 and self._low.is_complete and self._limit < self.ceiling:
                 self._raise(self._limit)
 
-    def free(self) -> None:
-        """Allow as many requests as possible."""
+    def refuse(self, now: float, flight: Flight, last_seq: int) -> bool:
+        """Record a refusal after ``last_seq`` requests. Return False if slots do not explain it."""
+        self._num_refused += 1
+        return self.slots.refuse(now, flight, self._num_refused - 1, self.limit, self.in_flight, last_seq)
+
+    def ignore_refusals(self) -> None:
+        """Forget the slots: refusals are about time, and limit the rate."""
+        self.slots = Slots()
         self._settle(self.ceiling)
 
     def time_out(self, seq: int, last_seq: int) -> None:
         """Record the time-out of request ``seq`` after ``last_seq`` requests."""
         if seq > self._cut_seq and self._time_outs.hear(seq, MAX_LATE):
             self._cut_seq, self._best, self._patience = last_seq, 0.0, 1
-            self._fall(self._limit / 2)
+            half, self.slots = self.limit / 2, Slots()
+            self._fall(half)
 
     def _grow_or_fall(self, low: Cohort, high: Cohort) -> None:
         """Decide by the throughput with a raised limit.

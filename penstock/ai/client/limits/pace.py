@@ -75,7 +75,10 @@ class Pace:
         """Send a request now, or return when to ask again; ``inf`` means when another request is settled."""
         concurrency = self._concurrency
         if concurrency.in_flight >= concurrency.limit:
-            return math.inf
+            if (full_until := concurrency.full_until(now)) > now:
+                return full_until
+            if concurrency.slots.is_refuted:
+                self._pace_requests(now, now, self._seq, since=concurrency.slots.cut_at)
         if self._is_shut and concurrency.in_flight:
             return math.inf  # the request in flight finds out for all
         reserved = self._estimate.estimate(tokens) if self.counts_tokens else tokens
@@ -85,7 +88,7 @@ class Pace:
         self._seq += 1
         self._under_way[self._seq] = None
         self._rate.send(now)
-        flight = concurrency.send(now)
+        flight = concurrency.send(now, self._seq)
         sent = Sent(now, self._seq, flight, tokens, reserved, self._reserved_total)
         self._reserved_total += reserved
         if self._meters or self._quotas:
@@ -136,10 +139,15 @@ class Pace:
 
     def _refuse(self, now: float, sent: Sent) -> None:
         self._rate.uncount(sent.at)
-        had_rate = self._rate.rate is not None
-        self._rate.refuse(now, sent.at, sent.seq, self._seq)
-        if not had_rate and self._rate.rate is not None:
-            self._concurrency.free()  # the rate takes its place
+        if self._rate.rate is not None:
+            self._rate.refuse(now, sent.at, sent.seq, self._seq)
+        elif not self._concurrency.refuse(now, sent.flight, self._seq):
+            self._pace_requests(now, sent.at, sent.seq)
+
+    def _pace_requests(self, now: float, sent_at: float, seq: int, since: float = -math.inf) -> None:
+        """Limit the rate from now on, and not the number of concurrent requests."""
+        self._concurrency.ignore_refusals()
+        self._rate.refuse(now, sent_at, seq, self._seq, since)
 
     def _settle_tokens(self, sent: Sent, used: int, *, is_actual: bool) -> None:
         if is_actual:
@@ -172,7 +180,7 @@ class Pace:
 
     @property
     def is_full(self) -> bool:
-        """True if the next request must wait until another is settled."""
+        """True if the next request must wait until another is settled, or for a time that ``try_send`` has returned."""
         return self._concurrency.in_flight >= self._concurrency.limit
 
     def rate_limit(self, now: float) -> str:

@@ -102,7 +102,6 @@ class SendRate:
         self._alarm = Alarm()
         self._noise = 0.0
         self._num_useless_cuts = 0
-        self._has_accepted = False
         self._closed_at: float | None = None
         self._probe_at: float | None = None  # when the probe under way was sent
 
@@ -140,7 +139,6 @@ class SendRate:
 
     def accept(self, now: float, seq: int) -> None:
         """Record an answer that is not a refusal."""
-        self._has_accepted = True
         if self._closed_at is not None and seq > self._cut_seq:
             self._reopen(now)
 
@@ -152,8 +150,13 @@ class SendRate:
         """Remove a refused request from the accepted requests."""
         self._accepted.add(sent_at, -1)
 
-    def refuse(self, now: float, sent_at: float, seq: int, last_seq: int) -> None:
-        """Record a refusal of request ``seq`` after ``last_seq`` requests. The first one sets the rate."""
+    def refuse(self, now: float, sent_at: float, seq: int, last_seq: int, since: float = -math.inf) -> None:
+        """Record a refusal of request ``seq`` after ``last_seq`` requests.
+
+        The first refusal sets the rate to what the server accepted since ``since``; after a burst, in the last second.
+        """
+        if self.rate is None:
+            self._cut_at = since
         if self.rate is not None and seq <= self._cut_seq:
             self._correct_cut(now)
             return
@@ -161,14 +164,12 @@ class SendRate:
         self._num_refused += 1
         if self._closed_at is not None:
             self._probe_at = None
-        elif self._is_alarming(seq):
+        elif self.rate is None or self._is_alarming(seq):
             self._cut(now, sent_at, seq)
             self._cut_at, self._cut_seq, self._num_refused = now, last_seq, 0
             self._alarm.clear()
 
     def _is_alarming(self, seq: int) -> bool:
-        if self.rate is None:
-            return self._alarm.hear(seq, MAX_NOISE)
         expected = 2 * self._noise or (0.0 if self._num_useless_cuts else 0.03)
         return self._alarm.hear(seq, expected, NOISY_ALARM if self._noise else ALARM)
 
@@ -179,8 +180,9 @@ class SendRate:
             self._set_measured(sent_at)
             self._next_at = now
             if not self._accepted.between(sent_at - WINDOW_S, now):
+                self.rate = self._reference = GUESSED_RATE
                 self._close(now)
-        elif share > 0.9 and (is_soon or not self._has_accepted):
+        elif is_soon and share > 0.9:
             self._close(now)
         elif share <= MAX_NOISE and self._is_below_accepted(now):
             self._test_noise(now, share)
@@ -193,8 +195,6 @@ class SendRate:
 
     def _close(self, now: float) -> None:
         """Send probes only."""
-        if not self._has_accepted:
-            self.rate = self._reference = GUESSED_RATE
         self._closed_at, self._probe_at = now, None
         self._next_at = now + self._probe_gap(now)
 
