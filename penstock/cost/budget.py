@@ -14,6 +14,7 @@ import asyncio
 import math
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,9 +30,6 @@ FIRST_OUTPUT_TOKENS = 1_000
 
 SCOUTS = 8
 """The most calls without a limit on their answers that may run while few answers are known."""
-
-LOOK_EVERY_S = 0.1
-"""The pause before a call that waits for money looks again."""
 
 NUM_SURE = 20
 """The number of answers after which their usual cost is known well enough."""
@@ -57,7 +55,7 @@ def spending(budget: float | None = None) -> Iterator[Account]:
 
 
 class Budget:
-    """The money of a query. Thread-safe; never blocks under its lock."""
+    """The money of a query, with a queue of calls that wait for some. Thread-safe; never blocks under its lock."""
 
     def __init__(self, dollars: float) -> None:
         self._limit = round(dollars * NANO)
@@ -65,24 +63,44 @@ class Budget:
         self._num_calls = self._spent = 0
         self._reserved = 0
         self._num_under_way = 0
+        self._queue: OrderedDict[_QueuedCharge, None] = OrderedDict()
         self._error: BudgetSpentError | None = None
 
     async def reserve(self, charge: Charge) -> None:
-        """Set aside the estimated cost of a call as soon as the budget covers it.
+        """Set aside the estimated cost of a call as soon as the budget covers it, in order of arrival.
 
         If the budget does not cover it, and no running call could return part of its reservation, the budget is spent.
         """
-        if self._try_reserve(charge):
-            return
-        if charge.on_wait is not None:
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            if (charge.is_urgent or not self._queue) and self._try_reserve(charge):
+                return
+            queued = _QueuedCharge(charge)
+            self._queue[queued] = None
+            self._serve_queue()
+        if charge.on_wait is not None and not charge.is_reserved:
             charge.on_wait()
-        while not self._try_reserve(charge):
-            await asyncio.sleep(LOOK_EVERY_S)
+        try:
+            await queued.future
+        except BaseException:  # cancelled, or the budget is spent
+            self._leave(queued)
+            raise
 
     def set_limit(self, dollars: float) -> None:
         """Allow a new total, which includes what is spent. Calls that wait for money proceed if it covers them."""
         with self._lock:
             self._limit = round(dollars * NANO)
+            self._serve_queue()
+
+    def _leave(self, queued: _QueuedCharge) -> None:
+        """Remove a charge from the queue, and give back its reservation if it got one meanwhile."""
+        with self._lock:
+            if not queued.charge.is_reserved:
+                self._queue.pop(queued, None)
+                self._serve_queue()
+                return
+        self.settle(queued.charge, 0, is_call=False)
 
     def settle(self, charge: Charge, cost: int, *, is_call: bool) -> None:
         """Replace the reservation of a call by its cost; ``is_call`` is False if the call was not made."""
@@ -95,24 +113,36 @@ class Budget:
             self._num_calls += is_call
             if is_call and not charge.is_unsure:
                 charge.billing.learn(charge, cost)
+            self._serve_queue()
 
     def _try_reserve(self, charge: Charge) -> bool:
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            cost = charge.billing.expected_cost(charge, is_alone=not self._num_under_way)
+        cost = charge.billing.expected_cost(charge, is_alone=not self._num_under_way)
+        if cost is None or self._spent + self._reserved + cost > self._limit:
             charge.reserved = cost or 0
-            is_covered = cost is not None and self._spent + self._reserved + cost <= self._limit
-            if not is_covered and not charge.is_urgent:
-                if self._num_under_way:
-                    return False
-                self._error = self._spent_error(charge)
-                raise self._error
-            charge.is_reserved = True
-            self._reserved += charge.reserved
-            self._num_under_way += 1
-            charge.billing.num_under_way += 1
-            return True
+            if not charge.is_urgent:
+                return False
+        else:
+            charge.reserved = cost
+        charge.is_reserved = True
+        self._reserved += charge.reserved
+        self._num_under_way += 1
+        charge.billing.num_under_way += 1
+        return True
+
+    def _serve_queue(self) -> None:
+        """Let calls proceed while the budget covers them. Fail all of them if it never will."""
+        while self._queue:
+            queued = next(iter(self._queue))
+            if self._try_reserve(queued.charge):
+                del self._queue[queued]
+                queued.wake()
+            elif self._num_under_way:
+                return
+            else:
+                self._error = self._spent_error(queued.charge)
+                for each in self._queue:
+                    each.wake(self._error)
+                self._queue.clear()
 
     def _spent_error(self, charge: Charge) -> BudgetSpentError:
         message = (
@@ -147,6 +177,26 @@ def dollars(nanodollars: int) -> str:
     if amount >= 1 or not amount:
         return f"${amount:,.2f}"
     return "$" + f"{amount:.9f}".rstrip("0")
+
+
+class _QueuedCharge:
+    """A charge that waits for money, on any event loop."""
+
+    def __init__(self, charge: Charge) -> None:
+        self.charge = charge
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self._loop.create_future()
+
+    def wake(self, error: BaseException | None = None) -> None:
+        self._loop.call_soon_threadsafe(self._set, error)
+
+    def _set(self, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(error)
 
 
 _budgets: weakref.WeakKeyDictionary[Account, Budget] = weakref.WeakKeyDictionary()
