@@ -81,7 +81,7 @@ class DataFrame(
         from penstock.plan.explain import explain_query
 
         stream = file or sys.stdout
-        stream.write(f"{explain_query(self._plan)}\n")
+        stream.write(f"{explain_query(self._plan, terminal_width(stream))}\n")
         if analyze:
             try:
                 for _ in self._batches():

@@ -26,6 +26,7 @@ from penstock.frame.sql_trees import (
     conjuncts,
     literal_one,
     names_used,
+    repeated_columns,
     select_all_from,
     select_all_of,
     table_tree,
@@ -33,6 +34,7 @@ from penstock.frame.sql_trees import (
     without_places,
 )
 from penstock.plan import nodes
+from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import DeferredRelation, Relation
 from penstock.relational.parser import (
     Tree,
@@ -129,6 +131,8 @@ class _Query:
         is_streamed = bool(once) and not local_names
         names = [once[0], *(name for name in frames if name != once[0])] if is_streamed else list(frames)
         schemas = {name: _columns_of(frame, query) for name, frame in frames.items()}
+        if repeated := repeated_columns(query, schemas):
+            text = f"select * from ({text.rstrip('; ')}\n) as joined({', '.join(map(quoted, repeated))})"
         selected = tuple(
             (item["alias"] or item["column_names"][-1], item["column_names"][-1])
             for item in query.get("select_list", ())

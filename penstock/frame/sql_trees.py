@@ -3,10 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.relational.parser import Tree, parse, rewrite_tree, walk_tree
+from penstock.types import Schema
+
+
+def repeated_columns(query: Tree, schemas: Mapping[str, Schema]) -> list[str]:
+    """Return the columns of ``select *`` over a join in which a name appears again; empty without such a name.
+
+    The later column gets the name of its table, as in ``b.k``.
+    """
+    if not _is_star(query.get("select_list", [])):
+        return []
+    names: dict[str, None] = {}
+    num_repeated = num_columns = 0
+    for table in _joined_tables(query["from_table"]):
+        if (schema := schemas.get(table["table_name"].lower())) is None or table["column_name_alias"]:
+            return []
+        label = table["alias"] or table["table_name"]
+        num_repeated += sum(name in names for name in schema.names)
+        num_columns += len(schema)
+        names |= dict.fromkeys([f"{label}.{name}" if name in names else name for name in schema.names])
+    return list(names) if num_repeated and len(names) == num_columns else []
+
+
+def _joined_tables(node: Tree) -> list[Tree]:
+    """Return the tables of joins that keep all columns of both sides, from left to right; nothing for other joins."""
+    if node["type"] == "BASE_TABLE":
+        return [node]
+    is_kept = node["type"] == "JOIN" and node["ref_type"] in ("REGULAR", "CROSS") and not node["using_columns"]
+    if not is_kept or node["join_type"] in ("SEMI", "ANTI", "MARK"):
+        return []
+    left, right = _joined_tables(node["left"]), _joined_tables(node["right"])
+    return [*left, *right] if left and right else []
+
+
+def _is_star(select_list: list[Tree]) -> bool:
+    changes = ("relation_name", "exclude_list", "replace_list", "rename_list", "columns", "expr")
+    return [item["class"] for item in select_list] == ["STAR"] and not any(select_list[0][name] for name in changes)
 
 
 def names_used(query: Tree) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,17 +19,50 @@ from penstock.plan.stage_names import step_name
 from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Measured, Paced, Read, Stage, Step
 
 MAX_COLUMNS = 12  # of a list of columns
+MIN_WIDTH = 40  # of the text beside the lines of a tree
+
+_TREE = re.compile("(?:[│ ]  |[├└]─ )*")
 
 
-def explain_query(plan: Plan) -> str:
-    """Return a plan as written, as optimized, and the stages it runs in."""
+def explain_query(plan: Plan, width: int | None = None) -> str:
+    """Return a plan as written, as optimized, and the stages it runs in, in lines of ``width`` cells."""
     optimized = optimize(plan)
     parts = {
         "Plan": explain(plan),
         "Optimized": explain(optimized),
         "Stages": explain_stages(lower(optimized, is_ordered=True)),
     }
-    return "\n\n".join(f"== {title} ==\n{text}" for title, text in parts.items())
+    return "\n\n".join(f"== {title} ==\n{wrapped(text, width)}" for title, text in parts.items())
+
+
+def wrapped(tree: str, width: int | None) -> str:
+    r"""Return a tree with long lines broken; the tree's own lines are drawn beside the broken parts.
+
+    >>> print(wrapped("Limit 5\n└─ Project col(a), col(a) + 1 as next_number\n   └─ Scan table", 44))
+    Limit 5
+    └─ Project col(a), col(a) + 1 as
+       │    next_number
+       └─ Scan table
+    """
+    if width is None:
+        return tree
+    lines = tree.split("\n")
+    drawn = []
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        branch, below = _branch(line), _branch(following)
+        beside = branch.replace("├─", "│ ").replace("└─", "  ")
+        beside += "│    " if len(below) > len(branch) else "     "
+        parts = textwrap.wrap(
+            line[len(branch) :], max(width - len(beside), MIN_WIDTH), break_on_hyphens=False, drop_whitespace=True
+        )
+        drawn += [branch + parts[0], *(beside + part for part in parts[1:])] if parts else [line]
+    return "\n".join(drawn)
+
+
+def _branch(line: str) -> str:
+    """Return the lines of the tree that stand before a text."""
+    found = _TREE.match(line)
+    return found[0] if found else ""
 
 
 def explain(plan: Plan) -> str:

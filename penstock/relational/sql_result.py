@@ -40,9 +40,7 @@ class SqlMaker:
         empty = {name: _empty_table(schema) for name, schema in zip(self.names, inputs, strict=True)}
         columns = result_schema(self.text, empty, self.written, self.functions, timezone)
         if twice := [name for name, number in Counter(columns.names).items() if number > 1]:
-            raise InvalidArgumentError(
-                f"SQL: the result has two columns {twice[0]!r}; rename one of them with AS, or join with USING"
-            )
+            raise InvalidArgumentError(f"SQL: the result has two columns {twice[0]!r}; rename one of them with AS")
         output = Schema([_restored(field, inputs, dict(self.selected)) for field in Schema.from_arrow(columns)])
         return SqlQuery(self.text, self.names, output, self.is_streamed, timezone=timezone)
 

@@ -7,7 +7,7 @@ import pytest
 import penstock as ps
 from penstock.expr.column import col
 from penstock.expr.nodes import UdfCall
-from penstock.plan.explain import explain, explain_stages
+from penstock.plan.explain import explain, explain_query, explain_stages
 from penstock.plan.lower import lower
 from penstock.plan.nodes import (
     Concat,
@@ -163,6 +163,23 @@ def test_other_calls_of_models_name_their_model() -> None:
     assert repr(ps.classify_text(text, ["a", "b"], provider="openai", model="gpt-5")) == (
         "classify_text(col(text), model=gpt-5)"
     )
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_explain_fits_the_terminal(width: int) -> None:
+    ps.set_provider("openai", base_url="http://localhost:1/v1", api_key="x")
+    df = ps.from_pydict({f"column_{number}": ["a"] for number in range(40)})
+    for number in range(5):
+        question = ps.format("Is {column_1} anything like " + "this very long question " * number + "{column_2}?")
+        df = df.with_column(f"answer_{number}", ps.prompt(question, model="gpt-5-mini"))
+    df = df.union_all(ps.from_pydict({name: ["a"] for name in df.columns}))
+    text = explain_query(df._plan, width)
+    assert max(map(len, text.splitlines())) <= width
+    whole = explain_query(df._plan)
+    assert "".join(text.split()).translate(LINES) == "".join(whole.split()).translate(LINES)
+
+
+LINES = {ord(character): None for character in "│├└─"}
 
 
 def test_columns_that_a_select_keeps_are_a_star() -> None:

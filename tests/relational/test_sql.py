@@ -200,12 +200,29 @@ def test_constant_times_are_constants() -> None:
         ps.from_pydict({"d": days}).where("d >= date '2024-13-01'").collect()
 
 
-@pytest.mark.parametrize("selected", ["a.k, b.k", "*"])
-def test_two_selected_columns_of_one_name_are_refused(selected: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("select * from a join b on a.k = b.k", ["k", "x", "b.k", "y"]),
+        ("select * from a, b as c where a.k = c.k order by y desc;", ["k", "x", "c.k", "y"]),
+        ("select * from a join b using (k)", ["k", "x", "y"]),
+        ("select * from a semi join b on a.k = b.k", ["k", "x"]),
+    ],
+)
+def test_a_star_over_a_join_names_a_repeated_column_by_its_table(query: str, columns: list[str]) -> None:
+    a = ps.from_pydict({"k": [1, 2, 3], "x": ["one", "two", "three"]})
+    b = ps.from_pydict({"k": [2, 3], "y": [20, 30]})
+    found = ps.sql(query, a=a, b=b)
+    assert found.columns == columns
+    assert sorted(found.to_pydict()["k"]) == [2, 3]
+    if "order by" in query:
+        assert found.to_pydict()["y"] == [30, 20]
+
+
+def test_two_selected_columns_of_one_name_are_refused() -> None:
     a, b = ps.from_pydict({"k": [1]}), ps.from_pydict({"k": [1]})
-    with pytest.raises(InvalidArgumentError, match=r"two columns 'k'; rename one of them with AS, or join with USING"):
-        ps.sql(f"select {selected} from a join b on a.k = b.k", a=a, b=b)
-    assert ps.sql("select * from a join b using (k)", a=a, b=b).to_pydict() == {"k": [1]}
+    with pytest.raises(InvalidArgumentError, match="two columns 'k'; rename one of them with AS"):
+        ps.sql("select a.k, b.k from a join b on a.k = b.k", a=a, b=b)
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "UTC", "+09:00"])

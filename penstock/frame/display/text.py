@@ -1,8 +1,9 @@
-"""Tables on a terminal: aligned text, fitted to its width."""
+"""Tables on a terminal: aligned text, fitted to its width, in several styles."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +21,28 @@ MAX_COLUMN_WIDTH = 30  # without a terminal
 MIN_COLUMN_WIDTH = 12  # text is not narrowed below this to show more columns
 
 
-FORMATS = ("default", "fancy", "html")
-"""``fancy`` is how Daft calls the default."""
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The lines around a table. A rule is its left end, filling, crossing and right end; an empty one is not drawn."""
+
+    top: str = ""
+    header: str = ""
+    row: str = ""
+    bottom: str = ""
+    left: str = ""
+    middle: str = ""
+    right: str = ""
+
+
+BOXES = {
+    "default": Box("╭─┬╮", "├─┼┤", "", "╰─┴╯", "│", "│", "│"),
+    "fancy": Box("╭─┬╮", "╞═╪╡", "├╌┼┤", "╰─┴╯", "│", "┆", "│"),
+    "grid": Box("┌─┬┐", "╞═╪╡", "├─┼┤", "└─┴┘", "│", "│", "│"),
+    "simple": Box(header=" -+ ", middle=" "),
+    "plain": Box(),
+    "markdown": Box(header="|-||", left="|", middle="|", right="|"),
+}
+FORMATS = (*BOXES, "html")
 
 
 def print_table(table: pa.Table, schema: Schema, *, file: TextIO | None = None, **options: Any) -> None:
@@ -83,11 +104,15 @@ def render_text(
     require_positive("max_width", max_width)
     if style == "html":
         return render_html(table, schema, total_rows=total_rows)
-    columns = _shown_columns(table, schema, max_width, terminal_width)
+    box = BOXES[style]
+    has_types = style != "markdown"
+    columns = _shown_columns(table, schema, box, max_width, terminal_width, has_types)
+    if style == "markdown":
+        columns = [_for_markdown(column) for column in columns]
     footer = format_footer(table.num_rows, total_rows, len(schema))
     if not columns:
         return footer
-    return "\n".join([*_lines(columns, table.num_rows, color), footer])
+    return "\n".join([*_lines(columns, table.num_rows, box, has_types, color), footer])
 
 
 def check_format(format: str | None) -> str:
@@ -96,21 +121,23 @@ def check_format(format: str | None) -> str:
     return style
 
 
-def _shown_columns(table: pa.Table, schema: Schema, max_width: int, terminal_width: int | None) -> list[_Column]:
+def _shown_columns(
+    table: pa.Table, schema: Schema, box: Box, max_width: int, terminal_width: int | None, has_types: bool
+) -> list[_Column]:
     """Return the columns that fit, each with its final width."""
     num_columns = len(schema)
     # A column takes at least four cells. Columns that cannot fit are not read.
     keep = num_columns if terminal_width is None else min(num_columns, terminal_width // 4 + 1)
     kept = ends(range(num_columns), keep)
-    columns = {position: _column(table, schema, position, max_width) for position in kept}
+    columns = {position: _column(table, schema, position, max_width, has_types) for position in kept}
     while True:
         kept = ends(range(num_columns), keep)
         shown = [columns[position] for position in kept]
         if hidden := num_columns - len(kept):
-            shown.insert((keep + 1) // 2, _elided(hidden, table.num_rows))
+            shown.insert((keep + 1) // 2, _elided(hidden, table.num_rows, has_types))
         if terminal_width is None:
             return shown
-        surplus = _total_width(shown) - terminal_width
+        surplus = _total_width(shown, box) - terminal_width
         if surplus <= 0:
             return shown
         cap = _widest([column.width for column in shown if column.is_elastic], surplus)
@@ -131,10 +158,10 @@ def _widest(widths: Sequence[int], surplus: int) -> int:
     return next((cap for cap in caps if sum(max(width - cap, 0) for width in widths) >= surplus), 0)
 
 
-def _column(table: pa.Table, schema: Schema, position: int, max_width: int) -> _Column:
+def _column(table: pa.Table, schema: Schema, position: int, max_width: int, has_types: bool) -> _Column:
     field = schema[position]
     name = fit(visible_text(field.name[: 4 * max_width]), max_width)
-    dtype = fit(visible_text(str(field.dtype)), max_width)
+    dtype = fit(visible_text(str(field.dtype)), max_width) if has_types else ""
     scalars = list(table.column(position))
     cells = [fit(cell_text(scalar, max_width), max_width) for scalar in scalars]
     return _Column(
@@ -148,10 +175,11 @@ def _column(table: pa.Table, schema: Schema, position: int, max_width: int) -> _
     )
 
 
-def _elided(num_hidden: int, num_rows: int) -> _Column:
+def _elided(num_hidden: int, num_rows: int, has_types: bool) -> _Column:
     """Return the column that stands for the hidden columns."""
     note = f"(+{format_count(num_hidden, 'column')})"
-    return _Column(ELLIPSIS, note, [ELLIPSIS] * num_rows, [False] * num_rows, False, False, len(note))
+    name, dtype = (ELLIPSIS, note) if has_types else (f"{ELLIPSIS} {note}", "")
+    return _Column(name, dtype, [ELLIPSIS] * num_rows, [False] * num_rows, False, False, max(len(name), len(dtype)))
 
 
 def _narrowed(column: _Column, cap: int) -> _Column:
@@ -162,31 +190,54 @@ def _narrowed(column: _Column, cap: int) -> _Column:
     return replace(column, name=name, dtype=dtype, cells=cells, width=max(map(cell_width, (name, dtype, *cells))))
 
 
-def _total_width(columns: Sequence[_Column]) -> int:
-    return 1 + sum(column.width + 3 for column in columns)
+def _total_width(columns: Sequence[_Column], box: Box) -> int:
+    between = len(box.middle) * (len(columns) - 1)
+    return len(box.left) + sum(column.width + 2 for column in columns) + between + len(box.right)
 
 
-def _lines(columns: Sequence[_Column], num_rows: int, color: bool) -> Iterable[str]:
+def _for_markdown(column: _Column) -> _Column:
+    name = _markdown_text(column.name)
+    cells = [_markdown_text(cell) for cell in column.cells]
+    return replace(column, name=name, cells=cells, width=max(3, *map(cell_width, (name, *cells))))
+
+
+def _markdown_text(text: str) -> str:
+    """Return ``text`` with escaped characters that would end the cell, start a tag or make a link."""
+    return re.sub(r"[\\|<]|(?<=\])\(", r"\\\g<0>", text)
+
+
+def _lines(columns: Sequence[_Column], num_rows: int, box: Box, has_types: bool, color: bool) -> Iterable[str]:
     def paint(text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if color and code and text.strip() else text
 
-    def rule(left: str, cross: str, right: str) -> str:
-        return paint(left + cross.join("─" * (column.width + 2) for column in columns) + right, "2")
+    def rule(line: str) -> str:
+        left, fill, cross, right = tuple(line)
+        return paint((left + cross.join(fill * (column.width + 2) for column in columns) + right).strip(" "), "2")
 
     def text(values: Sequence[str], codes: Sequence[str]) -> str:
         cells = []
         for column, value, code in zip(columns, values, codes, strict=True):
             space, painted = " " * (column.width - cell_width(value)), paint(value, code)
             cells.append(f" {space + painted if column.is_right else painted + space} ")
-        line = paint("│", "2")
-        return line + line.join(cells) + line
+        line = paint(box.left, "2") + paint(box.middle, "2").join(cells) + paint(box.right, "2")
+        return line if box.right else line.rstrip(" ")
 
-    yield rule("╭", "┬", "╮")
+    if box.top:
+        yield rule(box.top)
     yield text([column.name for column in columns], ["1"] * len(columns))
-    yield text([column.dtype for column in columns], ["2"] * len(columns))
-    yield rule("├", "┼", "┤")
+    if has_types:
+        yield text([column.dtype for column in columns], ["2"] * len(columns))
+    if box is BOXES["markdown"]:
+        rules = ["-" * column.width for column in columns]
+        marks = [f"-{rule}:" if column.is_right else f":{rule}-" for column, rule in zip(columns, rules, strict=True)]
+        yield f"|{'|'.join(marks)}|"
+    elif box.header:
+        yield rule(box.header)
     for row in range(num_rows):
+        if row and box.row:
+            yield rule(box.row)
         yield text(
             [column.cells[row] for column in columns], ["2" if column.is_null[row] else "" for column in columns]
         )
-    yield rule("╰", "┴", "╯")
+    if box.bottom:
+        yield rule(box.bottom)

@@ -110,8 +110,17 @@ def test_hostile_names_types_and_nested_values_are_neutralised() -> None:
             "python": pa.ExtensionArray.from_storage(kind, pa.array([pickled], kind.storage_type)),
         }
     )
-    text = render_text(table, Schema.from_arrow(table.schema))
-    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
+    for style in ("default", "markdown", "plain"):
+        text = render_text(table, Schema.from_arrow(table.schema), format=style)
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
+
+
+def test_markdown_cells_hold_no_markup() -> None:
+    table = pa.table({"a|b": ["<img src=x>", "![x](http://tracker)", "a|b\\"]})
+    text = render_text(table, Schema.from_arrow(table.schema), format="markdown")
+    assert "\\<img" in text
+    assert "](" not in text
+    assert "a\\|b\\\\" in text
 
 
 def test_invalid_utf8_is_shown() -> None:

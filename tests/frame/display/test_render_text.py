@@ -20,7 +20,7 @@ from rich.cells import cell_len
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError
-from penstock.frame.display.text import print_table, render_text
+from penstock.frame.display.text import FORMATS, print_table, render_text
 from penstock.types import Schema
 
 SMALL = pa.table({"id": [1, 20, None], "text": ["a", "it|is\nlong " * 5, "漢字"], "tags": [["x", None], None, []]})
@@ -35,7 +35,8 @@ def widths_of(text: str) -> set[int]:
     return {cell_len(line) for line in text.splitlines()[:-1]}
 
 
-GOLDEN = """\
+GOLDEN = {
+    "default": """\
 ╭───────┬──────────────┬──────────────╮
 │    id │ text         │ tags         │
 │ int64 │ string       │ list[string] │
@@ -44,22 +45,74 @@ GOLDEN = """\
 │    20 │ it|is⏎long … │ None         │
 │  None │ 漢字         │ []           │
 ╰───────┴──────────────┴──────────────╯
-(showing first 3 of 1,000 rows)"""
+(showing first 3 of 1,000 rows)""",
+    "fancy": """\
+╭───────┬──────────────┬──────────────╮
+│    id ┆ text         ┆ tags         │
+│ int64 ┆ string       ┆ list[string] │
+╞═══════╪══════════════╪══════════════╡
+│     1 ┆ a            ┆ ["x", null]  │
+├╌╌╌╌╌╌╌┼╌╌╌╌╌╌╌╌╌╌╌╌╌╌┼╌╌╌╌╌╌╌╌╌╌╌╌╌╌┤
+│    20 ┆ it|is⏎long … ┆ None         │
+├╌╌╌╌╌╌╌┼╌╌╌╌╌╌╌╌╌╌╌╌╌╌┼╌╌╌╌╌╌╌╌╌╌╌╌╌╌┤
+│  None ┆ 漢字         ┆ []           │
+╰───────┴──────────────┴──────────────╯
+(showing first 3 of 1,000 rows)""",
+    "grid": """\
+┌───────┬──────────────┬──────────────┐
+│    id │ text         │ tags         │
+│ int64 │ string       │ list[string] │
+╞═══════╪══════════════╪══════════════╡
+│     1 │ a            │ ["x", null]  │
+├───────┼──────────────┼──────────────┤
+│    20 │ it|is⏎long … │ None         │
+├───────┼──────────────┼──────────────┤
+│  None │ 漢字         │ []           │
+└───────┴──────────────┴──────────────┘
+(showing first 3 of 1,000 rows)""",
+    "simple": """\
+    id   text           tags
+ int64   string         list[string]
+-------+--------------+--------------
+     1   a              ["x", null]
+    20   it|is⏎long …   None
+  None   漢字           []
+(showing first 3 of 1,000 rows)""",
+    "plain": """\
+    id  text          tags
+ int64  string        list[string]
+     1  a             ["x", null]
+    20  it|is⏎long …  None
+  None  漢字          []
+(showing first 3 of 1,000 rows)""",
+    "markdown": """\
+|   id | text          | tags        |
+|-----:|:--------------|:------------|
+|    1 | a             | ["x", null] |
+|   20 | it\\|is⏎long … | None        |
+| None | 漢字          | []          |
+(showing first 3 of 1,000 rows)""",
+}
 
 
-@pytest.mark.parametrize("style", ["default", "fancy", None])
-def test_a_table_is_drawn_exactly_so(style: str | None) -> None:
-    assert render(SMALL, total_rows=1000, format=style, max_width=12) == GOLDEN
+@pytest.mark.parametrize("style", GOLDEN)
+def test_each_format_is_drawn_exactly_so(style: str) -> None:
+    assert render(SMALL, total_rows=1000, format=style, max_width=12) == GOLDEN[style]
 
 
-def test_a_table_in_html() -> None:
+def test_every_format_has_a_golden_table_but_html() -> None:
+    assert {*GOLDEN, "html"} == set(FORMATS)
     assert render(SMALL, format="html").startswith("<div")
+
+
+def test_none_is_the_default_format() -> None:
+    assert render(SMALL, format=None) == render(SMALL, format="default")
 
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("format", "grid", "format='grid' is not known; use one of default, fancy, html"),
+        ("format", "markdwn", "format='markdwn' is not known; use one of default, .*, html. Did you mean 'markdown'?"),
         ("format", "Fancy", "Did you mean 'fancy'?"),
         ("max_width", 0, "max_width=0 must be at least 1"),
     ],
@@ -95,8 +148,8 @@ def test_an_empty_table_still_shows_its_columns() -> None:
 
 
 def test_numbers_stand_at_the_right_and_text_of_any_width_at_the_left() -> None:
-    assert render(pa.table({"ab": ["7", "漢"]})).splitlines()[4:6] == ["│ 7      │", "│ 漢     │"]
-    assert render(pa.table({"ab": [7, 12]})).splitlines()[4] == "│     7 │"
+    assert render(pa.table({"ab": ["7", "漢"]}), format="plain").splitlines()[2:4] == [" 7", " 漢"]
+    assert render(pa.table({"ab": [7, 12]}), format="markdown").splitlines()[1] == "|----:|"
 
 
 def test_wide_characters_are_counted_as_terminals_draw_them() -> None:
@@ -115,10 +168,11 @@ def test_no_column_is_wider_than_max_width(max_width: int) -> None:
     assert max(widths) == max_width
 
 
+@pytest.mark.parametrize("style", ["default", "fancy", "grid", "simple", "plain"])
 @pytest.mark.parametrize("width", [30, 40, 57, 80, 133, 400])
-def test_the_table_fits_the_terminal(width: int) -> None:
+def test_the_table_fits_the_terminal(width: int, style: str) -> None:
     table = pa.table({f"column {number}": ["some text " * number] for number in range(12)})
-    text = render(table, terminal_width=width)
+    text = render(table, terminal_width=width, format=style)
     assert max(cell_len(line) for line in text.splitlines()[:-1]) <= width
 
 
@@ -143,6 +197,7 @@ def test_columns_in_the_middle_are_left_out() -> None:
 ╰───────┴───────┴───────────────┴───────┴───────╯
 (showing first 1 row)"""
     )
+    assert "… (+18 columns)" in render(table, terminal_width=30, format="markdown")
 
 
 def test_ten_thousand_columns_are_shown_as_some() -> None:
