@@ -21,9 +21,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS)
 
-# Three workers keep two cores busy, since tests also wait; five were no faster. Ray keeps threads and processes of its
-# own, and forks; so its tests have a process of their own.
-PYTEST_WORKERS ?= 3
+# Four workers keep two cores busy, since tests also wait. Ray keeps threads and processes of its own, and forks; so its
+# tests have a process of their own.
+PYTEST_WORKERS ?= 4
 
 ON_NODES := tests/runners/ray/test_changing_cluster.py
 

@@ -54,6 +54,7 @@ def decode_image(
     faster and changes pixels by a few shades; ``scaled=False`` decodes it in full.
     ``ps.set_config(max_image_pixels=...)`` limits the size.
 
+    >>> import numpy as np
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df = df.select(encode_image(ps.col("image"), "png")).select(decode_image(ps.col("image")))
     >>> df.to_pydict()["image"][0].shape
@@ -69,6 +70,7 @@ def encode_image(image: Expression, image_format: str, *, quality: int = DEFAULT
     ``quality``, from 1 to 100, applies to JPEG and WebP. JPEG and BMP have no transparency: transparent images get a
     white background. To drop transparency instead, use ``convert_image("RGB")`` first.
 
+    >>> import numpy as np
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(encode_image(ps.col("image"), "png")).to_pydict()["image"][0][:4]
     b'\x89PNG'
@@ -98,6 +100,7 @@ def resize(image: Expression, w: int, h: int) -> Expression:
     Shrinking averages pixels, enlarging interpolates them. If all images have one mode, a batch function gets the
     result as one ``(n, height, width, channels)`` array without a copy.
 
+    >>> import numpy as np
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(resize(ps.col("image"), 8, 4)).schema["image"].dtype
     image[RGB; 4x8]
@@ -128,6 +131,7 @@ def crop(image: Expression, bbox: tuple[int, int, int, int] | Expression) -> Exp
 
     A box that extends beyond the image is cut; the result is null for a box outside the image.
 
+    >>> import numpy as np
     >>> df = ps.from_pydict({"image": [np.zeros((20, 30, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(crop(ps.col("image"), (25, 5, 10, 10))).to_pydict()["image"][0].shape
     (10, 5, 3)
@@ -172,6 +176,7 @@ def _box(row: list[int] | None) -> tuple[int, int, int, int] | None:
 def convert_image(image: Expression, mode: str) -> Expression:
     """Convert to the mode ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, an added alpha channel is opaque.
 
+    >>> import numpy as np
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(convert_image(ps.col("image"), "L")).to_pydict()["image"][0].shape
     (2, 3, 1)
@@ -201,6 +206,7 @@ def _convert_image(images: pa.Array, *, mode: str) -> pa.Array:
 def image_to_tensor(image: Expression) -> Expression:
     """Return images as tensors of uint8; without a copy if all images have one shape.
 
+    >>> import numpy as np
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(image_to_tensor(ps.col("image").resize(4, 4))).schema["image"].dtype
     tensor[uint8; 4x4x3]
@@ -225,6 +231,7 @@ def _image_to_tensor(images: pa.Array) -> pa.Array:
 def image_attribute(image: Expression, name: Literal["width", "height", "channel", "mode"]) -> Expression:
     """Return the ``width``, ``height``, ``channel`` (number of channels) or ``mode`` of images.
 
+    >>> import numpy as np
     >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> df.select(image_attribute(ps.col("image"), "mode")).to_pydict()
     {'image': ['RGB']}
@@ -277,6 +284,7 @@ def image_hash(
     ``phash`` keeps the low frequencies of the image and is the most robust, ``dhash`` compares neighbours,
     and ``ahash`` compares each part with the mean. A hash has ``hash_size`` squared bits.
 
+    >>> import numpy as np
     >>> df = ps.from_pydict({"image": [np.zeros((9, 9, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> len(df.select(image_hash(ps.col("image"))).to_pydict()["image"][0])
     8
