@@ -64,6 +64,8 @@ class ModelUse:
 class Account:
     """The usage and cost of a query, by model. With ``is_sample`` it also records each call. Thread-safe.
 
+    Unless ``is_exact``, it counts answered calls only, not calls that are broken off.
+
     >>> account = Account()
     >>> account.count(("openai", "gpt-5-mini"), 1_000, 50, 0, nanodollars=350_000)
     >>> account.count_cached(("openai", "gpt-5-mini"))
@@ -71,9 +73,10 @@ class Account:
     (1, 1, 0.00035)
     """
 
-    def __init__(self, budget: float | None = None, is_sample: bool = False) -> None:
+    def __init__(self, budget: float | None = None, is_sample: bool = False, is_exact: bool = True) -> None:
         self.budget = budget  # dollars
         self.is_sample = is_sample
+        self.is_exact = is_exact
         self.calls: list[CallRecord] = []
         self._uses: dict[tuple[str, str], ModelUse] = {}
         self._lock = threading.Lock()

@@ -237,7 +237,7 @@ class Billing:
         is_for_batch: bool = False,
     ) -> None:
         self.name = f"{provider} ({model})"
-        self.is_sample = account.is_sample
+        self.is_sample, self.is_exact = account.is_sample, account.is_exact
         self.max_inputs: int | None = None  # inputs of one call
         self.num_under_way = 0  # guarded by the lock of the budget
         self._account, self._key, self._caps = account, (provider, model), caps
@@ -283,6 +283,15 @@ class Billing:
             self._account.count(self._key, *usage[:3], None if self._price is None else cost)
             if self.is_sample:
                 self.record(usage, tuple(charge.inputs), charge.latency_s, charge.max_at_once)
+
+    def sent(self) -> None:
+        """Do nothing: without a budget, calls without an answer are not counted."""
+
+    failed = sent
+
+    def answered(self, usage: Usage) -> None:
+        """Count a call that was answered. Runs for every call of most queries."""
+        self._account.count(self._key, *usage[:3], None if self._price is None else self.cost(usage))
 
     def count_retried(self) -> None:
         """Count an attempt that failed and is repeated."""

@@ -182,7 +182,7 @@ def _stage_outputs(
 ) -> Generator[Bundle, None, None]:
     """Run the stages on a runner and yield the outputs of the last one."""
     # Workers run in this context: the caller's may change while the query waits for its reader.
-    context, account = copy_context(), current_account() or Account()
+    context, account = copy_context(), current_account() or Account(is_exact=False)
     context.run(make_current, account)
     metrics = context.run(collect_metrics)
     gate = call_gate.CallGate()

@@ -2,7 +2,7 @@
 
     CachedCalls                 an answer in the ledger? else ask, and store it
         RetriedCalls            repeat attempts until one is answered, or the failure is final
-            BilledCalls         reserve the cost of an attempt, settle it
+            BilledCalls         reserve the cost of an attempt, settle it; CountedCalls without a budget
                 SentCalls       one attempt: a permit of the limiter, one POST, the body read
 
     CachedCalls                 with ``batch_api=True``
@@ -12,7 +12,7 @@
 ``providers.remote_model`` puts the layers together. Read them from inside out:
 
 api_call         ``ApiCall``, ``Endpoint``, and the interface of a layer
-sent_calls       one attempt, by ``http_client``: http_request, connections, addresses, server_errors
+sent_calls       one attempt, by ``http_client``: http_request, connections, addresses, deadline, server_errors
 billed_calls     pays from ``cost.budget``
 retried_calls    repeats attempts, and sends one probe for all calls: ``failed_attempts`` decides whether a failure is
                  the row's or the server's, ``crash_search`` finds a call that crashes the server

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from penstock.ai.client.api_call import Answered, ApiCall, Calls
 from penstock.cost.budget import Billing
@@ -43,3 +43,17 @@ class BilledCalls:
             if self._billing.is_sample:
                 charge.max_at_once = self._max_at_once()
             self._billing.settle(charge)
+
+
+class CountedCalls:
+    """Counts answers where there is no budget, in a tenth of the time of billing them."""
+
+    def __init__(self, calls: Calls, billing: Billing) -> None:
+        self._calls, self._billing = calls, billing
+        self.close = calls.close
+
+    def ask(self, call: ApiCall) -> Awaitable[Answered]:
+        if call.rank in REPEATED:
+            self._billing.count_retried()
+        call.observer = self._billing
+        return self._calls.ask(call)

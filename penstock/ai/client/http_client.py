@@ -11,6 +11,7 @@ from penstock.ai.client.addresses import joined, proxy_for, shown
 from penstock.ai.client.api_call import NO_OBSERVER, Answered, CallObserver, Endpoint
 from penstock.ai.client.connections import SharedConnections
 from penstock.ai.client.crash_search import CrashSearch
+from penstock.ai.client.deadline import Deadline
 from penstock.ai.client.failed_attempts import ConnectionLostError
 from penstock.ai.client.http_request import PreparedRequest, ReceivedReply
 from penstock.ai.client.limits.limiter import Limiter, LimiterKey, Outcome, Rank, Tally, limiter_for
@@ -61,6 +62,7 @@ class ApiClient:
         self.crash_search = CrashSearch()
         self.limiter: Limiter | None = None
         self._connections: SharedConnections | None = None
+        self._deadline: Deadline | None = None
         self._headers: Mapping[str, str] = {}
         self._posts: dict[str, PreparedRequest] = {}
         self._max_nbytes = 0
@@ -77,6 +79,7 @@ class ApiClient:
         self.errors.proxy = proxy_for(endpoint.base_url)
         self._headers = headers
         self.limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self.model), self.settings.caps)
+        self._deadline = Deadline(self.settings.timeout_s)
         self._counter = current_call_counter()
         self.room = current_room()
         self._counter.num_requests = self._counter.num_requests or 0
@@ -91,6 +94,8 @@ class ApiClient:
         connections, self._connections, self.limiter = self._connections, None, None
         self._posts.clear()
         if connections is not None:
+            assert self._deadline is not None
+            self._deadline.close()
             connections.silences.discard(self.silence)
             await connections.release()
 
@@ -141,6 +146,7 @@ class ApiClient:
         ``take`` also returns the number of tokens that the request used, if known.
         """
         assert self.limiter is not None, "the request was made before the client was closed"
+        assert self._deadline is not None
         permit = await self.limiter.admit(tokens, rank=rank)
         while not self.gate.is_open or self.crash_search.holds(rank):
             permit.settle("other")
@@ -155,16 +161,15 @@ class ApiClient:
         observer.sent()
         try:
             await asyncio.sleep(0)  # the answer that freed this permit is written before the next call is sent
-            async with asyncio.timeout(self.settings.timeout_s) as limit:
-                with await request.send(data, limit) as reply:
-                    received = reply.headers
-                    if not self.errors.has_answered:
-                        self.errors.note_answer()
-                    if not 200 <= reply.status < 300:
-                        raw = await reply.start(MAX_REFUSAL_NBYTES)
-                        observer.failed()
-                        raise self.errors.refusal(reply.status, raw, received)
-                    answer, used_tokens = await take(reply)
+            with self._deadline, await request.send(data) as reply:
+                received = reply.headers
+                if not self.errors.has_answered:
+                    self.errors.note_answer()
+                if not 200 <= reply.status < 300:
+                    raw = await reply.start(MAX_REFUSAL_NBYTES)
+                    observer.failed()
+                    raise self.errors.refusal(reply.status, raw, received)
+                answer, used_tokens = await take(reply)
             outcome, latency_s = "ok", time.perf_counter() - started
             counter.count_reply(latency_s)
             return Answered(answer, latency_s)
@@ -210,12 +215,12 @@ class ApiClient:
             raise self.errors.too_large(limit)
         return content
 
-    async def wait_for_room(self, nbytes: int, limit: asyncio.Timeout) -> None:
-        """Wait until a large answer may be received. The time limit begins again then."""
+    async def wait_for_room(self, nbytes: int) -> None:
+        """Wait until a large answer may be received. The time limit does not count meanwhile."""
+        assert self._deadline is not None
         while not self.room.has_place(nbytes):
-            limit.reschedule(None)
-            await self.room.change()
-            limit.reschedule(asyncio.get_running_loop().time() + self.settings.timeout_s)
+            with self._deadline.paused():
+                await self.room.change()
 
     def parsed(self, raw: bytes) -> Any:
         """Return the body of an answer, a JSON object, or raise the error that it reports."""

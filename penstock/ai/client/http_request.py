@@ -39,11 +39,8 @@ class PreparedRequest:
         self._timeout: ClientTimeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
         self._head = b""
 
-    async def send(self, data: bytes | None, limit: asyncio.Timeout) -> ReceivedReply:
-        """Send the request and return its answer, whose body may still be on its way. Raise the errors of aiohttp.
-
-        ``limit`` is the time limit within which it is sent and read.
-        """
+    async def send(self, data: bytes | None) -> ReceivedReply:
+        """Send the request and return its answer, whose body may still be on its way. Raise the errors of aiohttp."""
         import aiohttp
         from aiohttp.http_exceptions import HttpProcessingError
 
@@ -62,7 +59,7 @@ class PreparedRequest:
             while True:
                 message, body = await protocol.read()
                 if message.code >= 200:  # lower ones announce the answer
-                    return ReceivedReply(message.code, message.headers, body, connection, limit)
+                    return ReceivedReply(message.code, message.headers, body, connection)
         except HttpProcessingError as exc:
             connection.close()
             raise aiohttp.ClientPayloadError(f"malformed HTTP: {exc.message}") from exc
@@ -82,17 +79,10 @@ class PreparedRequest:
 class ReceivedReply:
     """The answer to a request: status, headers, and a body to read. Leaving its block frees the connection."""
 
-    __slots__ = ("_body", "_connection", "headers", "limit", "nbytes", "status")
+    __slots__ = ("_body", "_connection", "headers", "nbytes", "status")
 
-    def __init__(
-        self,
-        status: int,
-        headers: Mapping[str, str],
-        body: StreamReader,
-        connection: Connection,
-        limit: asyncio.Timeout,
-    ) -> None:
-        self.status, self.headers, self.limit = status, headers, limit
+    def __init__(self, status: int, headers: Mapping[str, str], body: StreamReader, connection: Connection) -> None:
+        self.status, self.headers = status, headers
         self._body, self._connection = body, connection
         length = headers.get("Content-Length")
         is_known = length is not None and "Content-Encoding" not in headers

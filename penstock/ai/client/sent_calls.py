@@ -31,7 +31,7 @@ class SentCalls:
         async def take(reply: ReceivedReply) -> tuple[Any, int | None]:
             nbytes = self._mean_nbytes if reply.nbytes is None else reply.nbytes
             if is_large := nbytes >= LARGE_NBYTES:
-                await client.wait_for_room(nbytes, reply.limit)
+                await client.wait_for_room(nbytes)
                 client.room.begin_receiving(nbytes)
             try:
                 raw = await client.content(reply)

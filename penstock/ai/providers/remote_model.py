@@ -6,7 +6,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from penstock.ai.client.api_call import ApiCall, Calls, Endpoint
-from penstock.ai.client.billed_calls import BilledCalls
+from penstock.ai.client.billed_calls import BilledCalls, CountedCalls
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import RetriedCalls, Retries
 from penstock.ai.client.sent_calls import SentCalls
@@ -66,10 +66,13 @@ class RemoteModel(Model):
             self._billing = Billing(account, *self.billed_as, self._price, caps, is_for_batch)
         if self.is_batched:
             return self._open_batches(probe, memo)
+        billing = self._billing
         client = ApiClient(endpoint, self.model_name, settings)
         calls: Calls = SentCalls(client)
-        if self._billing is not None:
-            calls = BilledCalls(calls, self._billing, lambda: client.max_at_once)
+        if billing is not None and billing.is_exact:
+            calls = BilledCalls(calls, billing, lambda: client.max_at_once)
+        elif billing is not None:
+            calls = CountedCalls(calls, billing)
         return RetriedCalls(calls, Retries(client), probe)
 
     def _open_batches(self, probe: ApiCall, memo: Memo | None) -> Calls:
