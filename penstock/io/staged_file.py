@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.config import piece_nbytes
 from penstock.io.commit.target import StagedFiles, StoredFile
+from penstock.storage.durable import begin_sync
 from penstock.types.plain import arrow_numbers
 
 BLOCK_ROWS, BLOCK_NBYTES = 2**20, 32 * 2**20  # the data that a file writes at once, such as a row group
@@ -70,6 +71,8 @@ class StagedFile:
         num_rows, nbytes = batch.num_rows, batch.nbytes
         if self._num_rows_held + num_rows > BLOCK_ROWS or self.nbytes_held + nbytes > self._block_nbytes:
             self.flush()
+            if self._path is not None:
+                begin_sync(self._path)
         self._held.append(batch)
         self._num_rows_held += num_rows
         self.nbytes_held += nbytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import sys
 import threading
 from datetime import date
@@ -18,6 +19,8 @@ import pytest
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, TypeMismatchError, WriteError
 from penstock.io import staged_file, writer
+from penstock.io.commit import target
+from penstock.io.commit.output import JobOutput, Output
 from penstock.io.commit.target import LocalPlace
 from penstock.io.consistent_listing import STAGING_FOLDER as FOLDER
 from penstock.io.file_source import FileSource
@@ -27,6 +30,8 @@ from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat
 from penstock.io.staged_file import FileEncoding
 from penstock.io.writer import FileSink, file_sink
 from penstock.protocols import Sink
+from penstock.storage.durable import boot_id
+from penstock.storage.storage_options import StorageOptions
 from penstock.types import DataType, Schema, cast
 from tests.io.helpers import parquet_rows, read_rows, visible_files, write_all, write_records
 
@@ -81,6 +86,21 @@ def test_files_are_on_the_disk_before_the_commit_begins(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "rename", noting_rename)
     ps.range(10).write_parquet(str(tmp_path / "out"), rows_per_file=3)
     assert renamed == [True] * 5  # of the four files and of the list of what to move
+
+
+def test_workers_of_other_machines_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver cannot write what is in the memory of another machine. The files of a job are journalled at once."""
+    synced = list[str]()
+    monkeypatch.setattr(target, "sync_all", lambda paths: synced.extend(map(os.path.basename, paths)))
+    output = Output(str(tmp_path), StorageOptions())
+    for number, (boot, sent) in enumerate(
+        [(boot_id(), output), ("another machine", output), (boot_id(), JobOutput(str(tmp_path), StorageOptions()))]
+    ):
+        monkeypatch.setattr(target, "boot_id", lambda boot=boot: boot)
+        files = pickle.loads(pickle.dumps(sent)).files
+        Path(files.path_for(f"{number}.csv")).write_text("1")
+        files.store([f"{number}.csv"])
+    assert synced == ["1.csv", "2.csv"]
 
 
 def test_create_refuses_a_folder_with_data_and_names_the_modes(tmp_path: Path) -> None:

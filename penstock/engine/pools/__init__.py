@@ -16,7 +16,8 @@ Decisions
 ---------
 - A process is started afresh, never forked, and gets its work by cloudpickle.
 - Batches travel as descriptors of anonymous memory files: one copy in, none out, nothing to clean up after a kill, and
-  no limit by ``/dev/shm``.
+  no limit by ``/dev/shm``. Columns that come back unchanged are not copied, unless the process has loaded torch, which
+  can write to read-only arrays.
 - A process that dies is replaced and its batch tried again, then cut until the row that kills stands alone.
 - ``use_process=None`` starts on threads. If several threads together get only one core, they hold the GIL, and new
   tasks go to processes, if the function can be pickled.

@@ -94,7 +94,7 @@ class WorkerProcess:
                 raise WorkerGoneError("The worker process has ended.")
             try:
                 send(channel.sock, request, batch)
-                (is_done, given, metrics), output = receive(channel.sock)
+                (is_done, given, metrics), output = receive(channel.sock, known=batch)
             except PeerClosedError as exc:
                 self._is_dead = True
                 if is_cancelled():

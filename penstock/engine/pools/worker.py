@@ -79,7 +79,10 @@ class HandlerServer:
             return False
         try:
             is_done, errors, output = self._answer(verb, *args, batch=batch)
-            send(self._sock, (is_done, errors, taken_metrics()), output)
+            # NumPy arrays of a batch are read-only, but a tensor of torch that shares their memory can be written to.
+            send(
+                self._sock, (is_done, errors, taken_metrics()), output, known=None if "torch" in sys.modules else batch
+            )
         except PeerClosedError:
             raise
         except BaseException as exc:

@@ -12,5 +12,6 @@ Decisions
 ---------
 - A write stages its files and commits once: by renames on disk, by server-side copies on object stores. A journal
   lets the next write finish an interrupted commit. The folder of a new partition moves as a whole.
-- A worker waits until the files that it has finished are on the disk, the driver until their names are.
+- The system writes finished files to disk while the query goes on; the driver waits for them before the commit. Workers
+  on other machines, and workers of a job, wait for their own files.
 """

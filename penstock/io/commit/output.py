@@ -41,7 +41,7 @@ from penstock.errors import PenstockError, ReadError, WriteError
 from penstock.io.commit.run_lock import LocalRunLock, RunLock, StoreRunLock
 from penstock.io.commit.target import LocalFiles, LocalPlace, Place, StagedFiles, StoreFiles, StorePlace
 from penstock.io.consistent_listing import JOB_FOLDER, MANIFEST, STAGING_FOLDER
-from penstock.storage.durable import checksum
+from penstock.storage.durable import boot_id, checksum
 from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import scheme_of
 
@@ -57,10 +57,12 @@ class Output:
     The commit makes the files ``moves`` visible, then deletes the visible files ``deletes``.
     """
 
-    has_checksums: ClassVar[bool] = False  # of its files on disk
+    waits_at_commit: ClassVar[bool] = True  # for the disk; else for each file
 
-    def __init__(self, root: str, options: StorageOptions, name: str | None = None) -> None:
-        self._given = root, options, name or new_run_id()
+    def __init__(
+        self, root: str, options: StorageOptions, name: str | None = None, driver_boot: str | None = None
+    ) -> None:
+        self._given = root, options, name or new_run_id(), driver_boot or boot_id()
         self.run_id, _, _ = self._given[2].partition(".")  # on disk, the name of another run has its host behind
         self.moves: list[str] = []
         self.deletes: list[str] = []
@@ -72,7 +74,7 @@ class Output:
             self._scratch: Path | None = None
             self.place = local = LocalPlace(root)
             self._lock = LocalRunLock(local, STAGING_FOLDER, self._given[2])
-            self.files = LocalFiles(local, staged, self.has_checksums)
+            self.files = LocalFiles(local, staged, self._given[3] if self.waits_at_commit else None)
         else:
             self.place = store = StorePlace(root, options)
             self._scratch = Path(tempfile.gettempdir()) / self._scratch_name(store)
@@ -195,9 +197,12 @@ class FoundFile(NamedTuple):
 
 
 class JobOutput(Output):
-    """An ``Output`` whose files stay from run to run until they are committed. The job holds the lock."""
+    """An ``Output`` whose files stay from run to run until they are committed. The job holds the lock.
 
-    has_checksums = True
+    The journal of the job names files long before the commit, so they are on the disk when they are stored.
+    """
+
+    waits_at_commit = False
 
     @property
     def folder(self) -> str:

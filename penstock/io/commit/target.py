@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.errors import PathNotFoundError
 from penstock.io.files import is_hidden
-from penstock.storage.durable import checksum, replace_file, sync_all
+from penstock.storage.durable import MANY_FILES, begin_sync, boot_id, checksum, replace_file, sync_all
 from penstock.storage.event_loop import wait_for
 from penstock.storage.object_stores import ObjectStore
 from penstock.storage.storage_options import StorageOptions, endpoint_of
@@ -226,10 +226,10 @@ class StagedFiles(Protocol):
         """Return the local path where a worker writes a file; its folder exists."""
 
     def store(self, names: Sequence[str]) -> list[StoredFile]:
-        """Store finished files durably."""
+        """Store finished files."""
 
     def sync(self, names: Iterable[str]) -> None:
-        """Make the names of stored files durable. Called by the driver."""
+        """Make stored files and their names durable. Called by the driver."""
 
     def read_back(self, name: str) -> str:
         """Return a local path with the content of a stored or committed file."""
@@ -242,12 +242,14 @@ class StagedFiles(Protocol):
 class LocalFiles:
     """Implements ``StagedFiles`` on disk; ``folder`` is the folder of the staged files below the root.
 
-    The files of a job wait on disk from run to run, so they have checksums.
+    With ``driver_boot``, the ``boot_id`` of the driver, the system writes files to disk while the query goes on, and
+    the driver waits for that once, in ``sync``. It cannot wait for files in the cache of another machine, so a worker
+    there waits for each of its own files. Without ``driver_boot`` all workers wait.
     """
 
     place: LocalPlace
     folder: str
-    has_checksums: bool = False
+    driver_boot: str | None = None
 
     def _path(self, name: str) -> str:
         return f"{self.place.root}/{self.folder}/{name}"
@@ -265,12 +267,21 @@ class LocalFiles:
 
     def store(self, names: Sequence[str]) -> list[StoredFile]:
         paths = [self._path(name) for name in names]
-        sync_all(paths)
-        return [StoredFile(os.stat(path).st_size, checksum(path) if self.has_checksums else None) for path in paths]
+        # The files of a job wait on disk from run to run, so they have checksums. The system still has them in memory
+        # here.
+        crcs = [checksum(path) if self.driver_boot is None else None for path in paths]
+        if self.driver_boot is None or self.driver_boot != boot_id():
+            sync_all(paths)
+        elif len(paths) < MANY_FILES:
+            for path in paths:
+                begin_sync(path)
+        return [StoredFile(os.stat(path).st_size, crc) for path, crc in zip(paths, crcs, strict=True)]
 
     def sync(self, names: Iterable[str]) -> None:
+        names = list(names)
         folders = _folders_of(f"{self.folder}/{name}" for name in names) - {""}
-        sync_all([f"{self.place.root}/{folder}" for folder in folders])
+        files = [path for path in map(self._path, names) if os.path.exists(path)]  # a job may have moved some
+        sync_all([*files, *(f"{self.place.root}/{folder}" for folder in folders)])
 
     def read_back(self, name: str) -> str:
         staged = self._path(name)

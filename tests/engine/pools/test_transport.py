@@ -29,17 +29,20 @@ def pair() -> Iterator[Pair]:
         yield ours, theirs
 
 
-def echoed(pair: Pair, message: Any, batch: pa.RecordBatch | None) -> tuple[Any, pa.RecordBatch | None]:
-    """Send there and back."""
+def echoed(
+    pair: Pair, message: Any, batch: pa.RecordBatch | None, is_known: bool = False
+) -> tuple[Any, pa.RecordBatch | None]:
+    """Send there and back; as an answer to what is known, or as a new batch."""
     ours, theirs = pair
 
     def echo() -> None:
-        send(theirs, *receive(theirs))
+        given = receive(theirs)
+        send(theirs, *given, given[1] if is_known else None)
 
     thread = threading.Thread(target=echo)
     thread.start()
     send(ours, message, batch)
-    answer = receive(ours)
+    answer = receive(ours, batch)
     thread.join()
     return answer
 
@@ -75,10 +78,11 @@ BATCHES = {
 }
 
 
+@pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("name", BATCHES)
-def test_batches_of_any_type(pair: Pair, name: str) -> None:
+def test_batches_of_any_type(pair: Pair, name: str, is_known: bool) -> None:
     batch = BATCHES[name]
-    message, back = echoed(pair, ("process", 5), batch)
+    message, back = echoed(pair, ("process", 5), batch, is_known)
     assert message == ("process", 5)
     assert back is not None
     assert back.schema == batch.schema
@@ -98,6 +102,34 @@ def test_a_slice_travels_without_the_rest(pair: Pair) -> None:
     _, (fd,), _, _ = socket.recv_fds(theirs, 8, 1)
     assert os.fstat(fd).st_size < 10_000
     os.close(fd)
+
+
+def test_an_answer_does_not_copy_the_columns_of_the_question(pair: Pair) -> None:
+    ours, theirs = pair
+    question = pa.record_batch({"image": [b"x" * 1_000] * 1_000, "n": range(1_000)})
+    send(ours, "question", question)
+    _, given = receive(theirs)
+    assert given is not None
+    answer = {"picture": given["image"], "copy": pa.array(given["n"].to_pylist()), "m": given["n"], "n": given["n"]}
+    send(theirs, "answer", pa.record_batch(answer), known=given)
+    _, back = receive(ours, known=question)
+    assert back is not None
+    assert back.to_pydict() == {name: column.to_pylist() for name, column in answer.items()}
+    ours_too = {column.buffers()[-1].address for column in question.columns}
+    assert [column.buffers()[-1].address in ours_too for column in back.columns] == [True, False, True, True]
+
+
+def test_rows_that_move_are_not_unchanged(pair: Pair) -> None:
+    ours, theirs = pair
+    question = pa.record_batch({"n": range(10), "l": [[i] for i in range(10)]})
+    send(ours, "question", question)
+    _, given = receive(theirs)
+    assert given is not None
+    for answer in (given.slice(1, 5), given.slice(0, 5), given.take(pa.array(range(9, -1, -1)))):
+        send(theirs, "answer", answer, known=given)
+        _, back = receive(ours, known=question)
+        assert back is not None
+        assert back.equals(answer)
 
 
 def test_a_hundred_megabytes_both_ways(pair: Pair) -> None:
