@@ -133,7 +133,8 @@ def print_rows(df: DataFrame) -> None:
     """Write the rows to standard output as JSON lines, as they come."""
     from penstock.io.formats.json import json_lines
 
-    rows: Any = df.iter_batches(batch_format="pyarrow", batch_size=None)
+    # Not ahead: the closing line of a query that has ended would come before its last rows.
+    rows: Any = df.iter_batches(batch_format="pyarrow", batch_size=None, prefetch=0)
     with contextlib.closing(rows) as batches:  # a Ctrl-C between batches ends the query now
         for batch in batches:
             for part in batch.to_batches():
