@@ -29,5 +29,5 @@ def watch_query() -> Subscriber:
 
 
 def watch_job(plan: Plan, notes: object) -> JobWatch:
-    """Watch a run of a job that computes ``plan``. The viewer keeps notes of its own among those of the job."""
+    """Watch a run of a job that computes ``plan``. The viewer keeps its own notes in the folder of the job."""
     return cast(JobWatch, import_module(VIEWER).watch_job(plan, notes))

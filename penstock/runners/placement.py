@@ -24,7 +24,7 @@ ASYNC_SPARE_TASKS = 8  # so that the loop makes the calls of the next task while
 ASYNC_OVERSUBSCRIPTION = 8
 """Factor on the tasks in flight of an API stage. Answers of models differ in length, and so in time, by a factor of ten
 and more, so most tasks wait for their slowest row."""
-LABEL = "label "  # a label of nodes counts as a resource of which there is any amount
+LABEL = "label "  # the prefix of node labels, which count as resources without a limit
 MIN_SHARE = 0.01  # share of a GPU: less would start hundreds of workers
 SLACK = 1e-9  # fractions such as 0.1 do not add up to exactly one
 

@@ -124,7 +124,7 @@ def opened_async(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def drawn(items: AsyncGenerator[Any, Any], run: Callable[[Any], Any]) -> Iterator[Any]:
-    """Yield the items of an async generator, each of which ``run`` gets."""
+    """Yield the items of an async generator; ``run`` waits for each."""
 
     async def draw() -> Any:
         return await anext(items, _END)

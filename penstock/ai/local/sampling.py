@@ -15,7 +15,7 @@ LIMITS = ("max_output_tokens", "max_tokens")
 ROW_OPTIONS = ("temperature", "top_p", "top_k", *LIMITS, "stop", "seed", "repetition_penalty")
 
 Sampling = Mapping[str, Any]
-"""Options by name, without those that are not given. The limit of an answer is ``max_new_tokens``."""
+"""The given options by name; ``max_new_tokens`` limits the answer."""
 
 
 def checked_sampling(options: Mapping[str, Any]) -> Sampling:

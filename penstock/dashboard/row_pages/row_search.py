@@ -48,7 +48,7 @@ def selected(
 
 
 class RowSearch:
-    """Finds the rows. ``numbers`` are those that are known while it searches."""
+    """Finds rows. While it searches, ``numbers`` holds the row numbers found so far."""
 
     def __init__(self, rows: DataFrame) -> None:
         """Find ``rows``, which are ``selected``."""
