@@ -318,7 +318,7 @@ class Executor:
                     return
                 if waited_s >= END_NOTICE_S and not is_told:
                     is_told, left_s = True, END_TIMEOUT_S - waited_s
-                    text = "waiting up to %.0f s to keep the answers of %d calls in flight; Ctrl-C ends the wait"
+                    text = "waiting up to %.0f s for answers of %d calls in flight; Ctrl-C ends the wait"
                     log.warning(text, left_s, num_calls)
                 if (sample := self._sampler.sample_if_due(self._stages, self._results.nbytes)) is not None:
                     self._publish(sample)

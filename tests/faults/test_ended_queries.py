@@ -106,7 +106,7 @@ def test_a_second_ctrl_c_ends_the_wait(kind: str, tmp_path: Path) -> None:
             began_s = time.monotonic()
             process.send_signal(signal.SIGINT)
             rest = process.stderr.read()
-        assert "waiting up to 29 s to keep" in notice
+        assert "waiting up to 29 s for answers" in notice
         assert rest.endswith("KeyboardInterrupt\n")
         assert "given up" not in rest, "the wait has ended by itself"
         assert time.monotonic() - began_s < LONG_S
