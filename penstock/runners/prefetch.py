@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Generator
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from penstock.engine.cancellation import Cancellation
 
 T = TypeVar("T")
 _END = object()
+
+STEP_S = 1.0
+"""A wait is made of steps: Python notices a Ctrl-C that came just before one of them only when the step ends."""
 
 
 def prefetched(
@@ -50,7 +53,7 @@ def prefetched(
     thread = threading.Thread(target=context.run, args=(draw,), name="penstock-prefetch", daemon=True)
     try:
         thread.start()  # a Ctrl-C may arrive here: a thread that begins after it finds the request and ends
-        while (item := ready.get()) is not _END:
+        while (item := _get(ready)) is not _END:
             room.put(None)
             yield item  # type: ignore[misc]
         if failure:
@@ -63,10 +66,19 @@ def prefetched(
         room.put(None)
         if thread.is_alive():
             try:
-                ended.wait()
+                while not ended.wait(STEP_S):
+                    pass
             except KeyboardInterrupt:
                 cancellation.is_hurried = True
                 ended.wait()
                 raise
             finally:
                 thread.join()
+
+
+def _get(ready: SimpleQueue[object]) -> object:
+    while True:
+        try:
+            return ready.get(timeout=STEP_S)
+        except Empty:
+            pass

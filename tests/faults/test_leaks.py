@@ -61,8 +61,8 @@ async def never(x: int) -> int:
 
 @ps.func
 async def interrupting_then_never(x: int) -> int:
-    if x == 9:  # a reader of few rows starts with 16
-        os.kill(os.getpid(), signal.SIGINT)
+    if x == 9:  # a reader of few rows starts with 16; on another thread, the signal does not wake the one that waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
     await asyncio.Event().wait()
     return x
 
