@@ -19,7 +19,10 @@ MAX_POINTS = 100
 NOW_SECONDS, NOW_COUNT = 1.0, 20
 """The time over which the latency of calls is measured. Latency shows at once what more calls in flight will bring."""
 MIN_GROWTH = 0.1
-MAX_ROUNDS = 3.0  # rounds without a step, after which the limit no longer grows
+FIRST_ROUNDS, MAX_ROUNDS = 3.0, 6.0
+"""Rounds without a step, after which the limit does not grow until its next step: before the first step, and later."""
+MAX_SLOWDOWN = 1.5
+"""Calls that take this many times as long as the first ones wait in the server; more of them change nothing."""
 
 
 class RecentFigures:
@@ -82,19 +85,21 @@ class LimitGrowth:
             self._may_grow = self._may_grow and limit > self._limit
             self._step = limit / self._limit
             self._step_at = self._rounds
-        if self._rounds - self._step_at > MAX_ROUNDS:
-            self._may_grow = False
         self._num_replies, self._limit = num_replies, limit
+
+    @property
+    def _is_growing(self) -> bool:
+        return self._may_grow and self._rounds - self._step_at <= (MAX_ROUNDS if self._step_at else FIRST_ROUNDS)
 
     @property
     def is_unknown(self) -> bool:
         """True until the limit first grows, or until its first growth is overdue."""
-        return self._may_grow and not self._step_at
+        return self._is_growing and not self._step_at
 
     @property
     def per_answer(self) -> float:
         """The growth per answer, averaged over all steps; 0 if the limit no longer grows."""
-        if not self._may_grow or not self._step_at:
+        if not self._is_growing or not self._step_at:
             return 0.0
         growth = math.expm1(math.log(self._limit / self._first_limit) / self._step_at)
         return growth if growth >= MIN_GROWTH else 0.0
@@ -117,6 +122,7 @@ class CallPace:
         self._answers = RecentFigures(time_s, 1)
         self._now = RecentFigures(time_s, 4, NOW_SECONDS, NOW_COUNT)
         self._in_flight_s = 0.0  # the seconds of all calls in flight, added up
+        self._first_s = math.inf  # the mean latency of the first calls
         self._growth = LimitGrowth()
         self._calls: CallCounts | None = None
         self._model: ModelSample | None = None
@@ -132,6 +138,8 @@ class CallPace:
         self._answers.add(time_s, calls.num_done)
         self._in_flight_s += calls.num_in_flight * (time_s - self._time_s)
         self._now.add(time_s, calls.num_replies, calls.num_done, calls.reply_s, self._in_flight_s)
+        if calls.num_replies >= NOW_COUNT and self._first_s == math.inf:
+            self._first_s = calls.reply_s / calls.num_replies
         if not calls.num_replies:
             self._growth.start(calls.num_in_flight)
         if model is not None and model.num_allowed:
@@ -187,6 +195,8 @@ class CallPace:
             return math.inf
         num_in_flight = in_flight_s / seconds
         most, growth = num_in_flight, self._growth.per_answer
+        if reply_s / num_replies > MAX_SLOWDOWN * self._first_s:
+            growth = 0.0
         if growth and self._model is not None:
             most = self._model.max_allowed or most
             num_in_flight = min(self._growth.smooth_limit, most)

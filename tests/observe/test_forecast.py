@@ -156,9 +156,28 @@ def fixed(seconds: float) -> Latency:
     return lambda: seconds
 
 
-def varied(low_s: float, high_s: float) -> Latency:
-    draw = random.Random(7)
+def varied(low_s: float, high_s: float, seed: int = 7) -> Latency:
+    draw = random.Random(seed)
     return lambda: draw.uniform(low_s, high_s)
+
+
+class Queue(Unlimited):
+    """A server where a call waits for one of some slots."""
+
+    def __init__(self, num_slots: int, service: Latency) -> None:
+        super().__init__()
+        self._free_at, self._service = [0.0] * num_slots, service
+        self._latency_s = 0.0
+
+    def arrive(self, now: float) -> tuple[Outcome, Hints]:
+        end_s = max(now, self._free_at[0]) + self._service()
+        heapq.heapreplace(self._free_at, end_s)
+        self._latency_s = end_s - now
+        return super().arrive(now)
+
+    def latency(self) -> float:
+        """Return the time that the call takes which arrived last."""
+        return self._latency_s
 
 
 def bucket(per_second: float) -> Server:
@@ -216,6 +235,22 @@ def test_the_measured_rate_decides_when_the_server_refuses_calls(
             assert time_ratio is not None
             assert 0.75 <= time_ratio <= 1.25, (share, time_ratio)
             assert cost_ratio == pytest.approx(1.0), share
+
+
+def test_calls_that_take_very_different_times_do_not_shake_the_forecast() -> None:
+    for seed in range(5):
+        for share, time_ratio, _ in forecasts(limited(varied(0.1, 1.9, seed), OWN_START)):
+            if 0.05 <= share <= 0.9:
+                assert time_ratio is not None
+                assert 0.6 <= time_ratio <= 2, (seed, share, time_ratio)
+
+
+def test_a_server_whose_queue_grows_is_not_expected_to_answer_more() -> None:
+    queue = Queue(100, varied(0.7, 1.3))
+    for share, time_ratio, _ in forecasts(limited(queue.latency, OWN_START, queue)):
+        if 0.16 <= share <= 0.8:
+            assert time_ratio is not None
+            assert 0.6 <= time_ratio <= 1.6, (share, time_ratio)
 
 
 def test_stages_that_call_the_same_model_share_its_rate() -> None:
