@@ -150,4 +150,5 @@ def even_factors(values: NDArray, bias: NDArray, merge: NDArray, norm: tuple[Any
     """
     gain, shift = arrays(norm)
     sizes = np.abs(values @ shift + bias) + 3 * np.sqrt(values**2 @ gain**2)
-    return np.sqrt(np.maximum(np.abs(merge).max(0), TINY) / np.maximum(sizes, TINY)).astype(np.float32)
+    factors: NDArray = np.sqrt(np.maximum(np.abs(merge).max(0), TINY) / np.maximum(sizes, TINY))
+    return factors.astype(np.float32)
