@@ -127,7 +127,8 @@ class _Stages:
 
     def _call(self, work: stages.CallUdf | stages.CallBatch, source: int) -> int:
         inbox = _batching(work.spec)
-        if (isinstance(inbox, stages.Measured) or work.spec.cache) and _is_into_batches(self.built[source]):
+        is_free = isinstance(inbox, stages.Measured) or (work.spec.cache and not isinstance(work.spec.batch_size, int))
+        if is_free and _is_into_batches(self.built[source]):
             inbox = _WHOLE  # into_batches has set the batch size
         return self._add(work, source, inbox=inbox, resources=work.spec.resources)
 

@@ -289,6 +289,15 @@ def test_verbs_of_rows_and_batches(verb: str, is_async: bool, log: Path) -> None
     assert len(calls(log)) == 1
 
 
+def test_a_batch_size_counts_behind_into_batches(log: Path) -> None:
+    def count(batch: Any) -> Any:
+        note(log, len(batch["id"]))
+        return batch
+
+    ps.range(10).into_batches(10).map_batches(count, cache=True, batch_size=5).collect()
+    assert calls(log) == ["5", "5"]
+
+
 def test_generators_of_batches(log: Path) -> None:
     def halves(batch: Any) -> Iterator[Any]:
         note(log, "call")
