@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -63,8 +65,10 @@ class Order:
 
     @staticmethod
     def of(asked: Mapping[str, Any]) -> Order:
-        values = int(asked.get("stage", 0)), int(asked.get("max_running", 1)), float(asked.get("dollars", 0))
-        return Order(str(asked["action"]), *values)
+        stage, max_running, dollars = int(asked.get("stage", 0)), int(asked.get("max_running", 1)), 0.0
+        if asked["action"] == "budget":
+            dollars = dollars_of(asked.get("dollars"), "A budget")
+        return Order(str(asked["action"]), stage, max_running, dollars)
 
     @property
     def done(self) -> str:
@@ -74,8 +78,35 @@ class Order:
             "resume": "The query goes on.",
             "cancel": "The query stops. A job keeps what it has committed.",
             "limit": f"At most {self.max_running:,} at once from now on.",
-            "budget": f"The budget is ${self.dollars:,.2f} now.",
+            "budget": f"The budget is {exact_dollars(self.dollars)} now.",
         }.get(self.action, "")
+
+
+def dollars_of(typed: Any, name: str) -> float:
+    """Return the amount that a person typed. Raises InvalidArgumentError if it is not above 0.
+
+    >>> dollars_of("0.5", "A budget")
+    0.5
+    """
+    try:
+        dollars = float(typed)
+    except (TypeError, ValueError):
+        dollars = 0.0
+    if not 0 < dollars < math.inf:
+        given = "nothing" if typed in (None, "") else typed
+        raise InvalidArgumentError(f"{name} is an amount above 0 dollars; got {given}.")
+    return dollars
+
+
+def exact_dollars(dollars: float) -> str:
+    """Return an amount with its cents, or with all its digits.
+
+    >>> exact_dollars(1200.5), exact_dollars(0.001), exact_dollars(0.00000002)
+    ('$1,200.50', '$0.001', '$0.00000002')
+    """
+    digits = f"{Decimal(repr(dollars)):,f}"
+    whole, _, cents = digits.partition(".")
+    return f"${whole}.{cents.rstrip('0'):0<2}"
 
 
 class LiveQuery:
@@ -176,7 +207,7 @@ class LiveQuery:
         match action:
             case "budget" if order.dollars > 0 and self._account is not None:
                 set_budget(self._account, order.dollars)
-                self._say(f"A person set the budget to ${order.dollars:,.2f}.")
+                self._say(f"A person set the budget to {exact_dollars(order.dollars)}.")
             case "pause" | "resume":
                 control.set_paused(action == "pause")
                 self._is_paused = action == "pause"

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import penstock as ps
+from penstock.dashboard.live import Order
 from penstock.dashboard.server import DashboardServer
 from penstock.errors import InvalidArgumentError
 from tests.dashboard.test_job import run_job, served
@@ -61,15 +62,27 @@ def test_a_larger_budget_lets_a_run_go_on(page: Page, dashboard: DashboardServer
         thread = threading.Thread(target=run)
         thread.start()
         page.goto(dashboard.url)
-        page.get_by_role("button", name="Budget").click()
-        page.get_by_role("spinbutton", name=re.compile("The most that the run may cost")).fill("5")
-        ordered(page, page.get_by_role("button", name="Set the budget").click)
+
+        def set_budget(dollars: str) -> None:
+            page.get_by_role("button", name="Budget").click()
+            page.get_by_role("spinbutton", name=re.compile("The most that the run may cost")).fill(dollars)
+            page.get_by_role("button", name="Set the budget").click()
+
+        set_budget("0.0025")
+        expect(page.locator("#said")).to_have_text("The budget is $0.0025 now.")
+        set_budget("5")
         expect(page.locator("#said")).to_have_text("The budget is $5.00 now.")
         expect(page.locator("#query-state")).to_have_text("finished")
         expect(page.locator("#log")).to_contain_text("A person set the budget to $5.00.")
         thread.join()
         assert counts(url)["answered"] == 40
     assert len(done) == 1
+
+
+@pytest.mark.parametrize(("typed", "shown"), [("-1", "-1"), ("0", "0"), ("", "nothing"), ("inf", "inf")])
+def test_a_budget_without_money_is_refused(typed: str, shown: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"A budget is an amount above 0 dollars; got {shown}\\."):
+        Order.of({"action": "budget", "dollars": typed})
 
 
 def test_the_job_of_a_script_has_a_command_to_copy_and_no_button(

@@ -157,7 +157,7 @@ function Headline({ query, state, isSmall }) {
 function Actions({ query }) {
   const stop = () => confirm({ text: "Stop this query? Rows that a job has committed stay; the others are lost.", no: "Keep it running", yes: "Stop the query", act: () => control({ action: "cancel" }) });
   const pause = () => confirm({ text: "Pause this query? Calls and tasks that run finish, and none starts until you resume it.", no: "Keep it running", yes: "Pause the query", act: () => control({ action: "pause" }) });
-  const budget = () => confirm({ text: "The most that the run may cost in all, in dollars, with what is spent:", no: "Leave it", yes: "Set the budget", value: query.budget, act: (value) => control({ action: "budget", dollars: Number(value) }) });
+  const budget = () => confirm({ text: "The most that the run may cost in all, in dollars, with what is spent:", no: "Leave it", yes: "Set the budget", value: query.budget, act: (value) => control({ action: "budget", dollars: value }) });
   return html`${allowed === "default" && html`<button type="button" class="quiet" onClick=${notify}>Notify me</button>`}
     ${query.budget && html`<button type="button" onClick=${budget}>Budget</button>`}
     <button id="pause" type="button" onClick=${isPaused(query) ? () => control({ action: "resume" }) : pause}>${isPaused(query) ? "Resume" : "Pause"}</button>
