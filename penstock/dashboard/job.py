@@ -199,7 +199,9 @@ class JobBoard:
         """
         run, (state, error) = content.run, shown_state(content.state, content.run)
         if state == "stopped":
-            run = run | {"left_s": None, "stages": [as_stopped(stage) for stage in run["stages"]]}
+            stages = [as_stopped(stage, run["elapsed_s"]) for stage in run["stages"]]
+            models = [model | {"num_in_flight": 0, "num_waiting": 0} for model in run["models"]]
+            run = run | {"left_s": None, "stages": stages, "models": models}
         is_live = content.state == "running" and content.order_interval_s is not None and bool(run["stages"])
         failed = {
             "errors": [error_values(each) for each in content.errors[: -MAX_ERRORS - 1 : -1]],
@@ -334,11 +336,14 @@ def shown_state(state: str, run: Mapping[str, Any]) -> tuple[str, str]:
     return "stopped", KILLED
 
 
-def as_stopped(stage: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of a stage as they were when its process was killed."""
+def as_stopped(stage: dict[str, Any], elapsed_s: float) -> dict[str, Any]:
+    """Return the figures of a stage as they were when its process was killed, with its average rate until then."""
     if stage["state"] != "running":
         return stage
-    return stage | {"state": "stopped", "num_running": 0, "num_rows_queued": 0, "nbytes_queued": 0}
+    calls = stage.get("calls") and stage["calls"] | {"num_in_flight": 0}
+    nothing = {"num_running": 0, "num_rows_queued": 0, "nbytes_queued": 0}
+    rate = stage["num_done"] / elapsed_s if elapsed_s else 0.0
+    return stage | {"state": "stopped", "calls": calls, "rate": rate, **nothing}
 
 
 def column_formulas(description: Mapping[str, Any]) -> dict[str, str]:

@@ -102,6 +102,10 @@ def test_an_open_page_shows_the_end_of_its_process(
     if end is kill:
         ((title, _),) = page.evaluate("window.seen")
         assert title.endswith("ended: its process is gone or cannot be reached")
+        expect(page.locator("#tiles")).to_contain_text("on average")
+        expect(page.locator("#tiles")).not_to_contain_text("Time left")
+        expect(page.get_by_label("Most tasks at once of udf halve")).to_have_count(0)
+        check_access(page)
     expect(page.get_by_role("button", name="Pause")).to_be_hidden()
     page.get_by_role("link", name="Rows").click()
     expect(page.locator("#rows-summary")).to_contain_text("The process has ended or cannot be reached.")

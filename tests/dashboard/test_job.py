@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +247,31 @@ def test_a_wide_job_that_was_killed_beside_one_with_other_columns(tmp_path: Path
         expect(page.locator("#rows-summary")).to_contain_text("1 row found among 2.")
         expect(page.locator("#rows-table .differs")).to_have_count(1)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_nothing_is_in_flight_once_the_process_was_killed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nimport penstock as ps\nps.set_provider('openai', base_url=sys.argv[1], api_key='test')\n"
+        "df = ps.from_pydict({'t': [f'text {number}' for number in range(500)]})\n"
+        "df.with_column('a', ps.prompt('{t}', model='gpt-5-mini')).write_parquet(sys.argv[2], resume=True)\n"
+    )
+    out, query = tmp_path / "out", dict[str, Any]()
+    with (
+        plain_server(latency=0.2, slots=4, queues=True) as url,
+        subprocess.Popen([sys.executable, str(script), url, str(out)], stderr=subprocess.DEVNULL) as process,
+    ):
+        try:
+            while not query.get("models") or not query["models"][0]["num_in_flight"]:
+                assert process.poll() is None
+                with suppress(InvalidArgumentError):  # the job has not begun
+                    query = JobBoard([str(out)]).state({})["query"]
+        finally:
+            process.kill()
+    query = JobBoard([str(out)]).state({})["query"]
+    assert query["state"] == "stopped"
+    assert {(model["num_in_flight"], model["num_waiting"]) for model in query["models"]} == {(0, 0)}
+    assert {stage["calls"]["num_in_flight"] for stage in query["stages"] if stage["calls"]} == {0}
 
 
 def test_a_job_that_runs_is_followed_and_paused(tmp_path: Path, page: Page) -> None:

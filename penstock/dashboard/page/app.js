@@ -121,15 +121,23 @@ function App() {
 
 const goneState = (query) => (isJob() ? `last seen ${query.state}` : "process ended");
 
+// The figures of a query whose process is gone: nothing runs, waits or can be changed any more.
+function asStopped(query) {
+  const stages = query.stages.map((stage) => (stage.state !== "running" ? stage : { ...stage, state: "stopped", num_running: 0, num_rows_queued: 0, nbytes_queued: 0,
+    rate: query.elapsed_s ? stage.num_done / query.elapsed_s : 0, calls: stage.calls && { ...stage.calls, num_in_flight: 0 } }));
+  return { ...query, state: "stopped", left_s: null, can_control: false, stages, models: query.models.map((model) => ({ ...model, num_in_flight: 0, num_waiting: 0 })) };
+}
+
 function Query({ state, view }) {
   const { query } = state, runs = state.runs ?? [];
   if (!query) {
     return html`<section id="run" aria-label="Run"><div id="no-query" class="card waiting"><p><strong>No query has started yet.</strong></p>
       <p>Each query of this process appears here by itself, with its plan, throughput, costs and rows.</p></div></section>`;
   }
+  const shown = !page.isGone || isOver(query) ? query : isJob() ? { ...query, left_s: null, can_control: false } : asStopped(query); // a job may still run
   return html`<section id=${view} aria-label=${view === "rows" ? "Rows" : "Run"}>
     <${Headline} query=${query} state=${state} isSmall=${view === "rows"} />
-    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} confirm=${confirm} last=${page.lastRows} />` : html`<${Run} query=${query} control=${control} confirm=${confirm} theme=${theme()} output=${state.output} />`}
+    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} confirm=${confirm} last=${page.lastRows} />` : html`<${Run} query=${shown} control=${control} confirm=${confirm} theme=${theme()} output=${state.output} />`}
   </section>`;
 }
 
