@@ -9,12 +9,14 @@ import shlex
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 import penstock as ps
+from penstock.dashboard.job import JobBoard
 from penstock.dashboard.live import Order
 from penstock.dashboard.server import DashboardServer
 from penstock.errors import InvalidArgumentError
@@ -77,6 +79,24 @@ def test_a_larger_budget_lets_a_run_go_on(page: Page, dashboard: DashboardServer
         thread.join()
         assert counts(url)["answered"] == 40
     assert len(done) == 1
+
+
+def test_a_second_press_starts_no_second_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "test")
+    rows, out = tmp_path / "in.jsonl", tmp_path / "out"
+    rows.write_text("".join(json.dumps({"t": f"text {number}"}) + "\n" for number in range(1, 11)))
+    with plain_server(bad_every=5, latency=0.01) as url:
+        command = ["prompt", str(rows), "-c", "t", "-m", "gpt-5-mini", "--base-url", url, "--on-error", "ignore"]
+        subprocess.run([sys.executable, "-m", "penstock", *command, "-o", str(out), "--resume"], capture_output=True)
+        change(url, bad_every=0)
+        board = JobBoard([str(out)])
+        said = board.control({"action": "retry"})
+        with pytest.raises(
+            InvalidArgumentError, match=f"started already, as process {said.split()[-1][:-1]}, and still runs"
+        ):
+            board.control({"action": "retry"})
+        while board.state({})["query"]["num_failed"]:
+            time.sleep(0.1)
 
 
 @pytest.mark.parametrize(("typed", "shown"), [("-1", "-1"), ("0", "0"), ("", "nothing"), ("inf", "inf")])
