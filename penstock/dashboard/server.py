@@ -24,7 +24,7 @@ import pyarrow as pa
 from aiohttp import web
 
 from penstock.dashboard.row_pages.export import MAX_ROWS, MAX_SHAPE_ROWS, exported, shapes
-from penstock.errors import InvalidArgumentError, PenstockError
+from penstock.errors import BudgetSpentError, InvalidArgumentError, PenstockError, PlanError
 
 PAGE = Path(__file__).parent / "page"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -157,8 +157,8 @@ class DashboardServer:
         try:
             return await handler(request)
         except (PenstockError, ValueError, KeyError, TypeError) as exc:
-            status = 400 if not isinstance(exc, PenstockError) or isinstance(exc, InvalidArgumentError) else 500
-            return _json({"error": str(exc)}, status)
+            is_refused = not isinstance(exc, PenstockError) or isinstance(exc, PlanError | BudgetSpentError)
+            return _json({"error": str(exc)}, 400 if is_refused else 500)
 
     async def _state(self, request: web.Request) -> web.Response:
         self._note_page(request.query.get("page", ""))

@@ -20,6 +20,7 @@ from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import config
 from penstock.cost.budget import spending
 from penstock.cost.prices import price_of
+from penstock.dashboard.live import dollars_of
 from penstock.dashboard.row_pages.cells import ALONE, cells_of
 from penstock.dashboard.row_pages.found_rows import FoundRows
 from penstock.dashboard.row_pages.prompts import PromptTemplate
@@ -56,7 +57,8 @@ class Trial:
     def of(asked: Mapping[str, Any]) -> Trial:
         most = asked.get("max_dollars")
         parts = tuple(map(str, asked["parts"]))
-        return Trial(str(asked["column"]), str(asked["system"]), parts, None if most is None else float(most))
+        max_dollars = None if most is None else dollars_of(most, "The maximum")
+        return Trial(str(asked["column"]), str(asked["system"]), parts, max_dollars)
 
 
 class PromptTexts:
@@ -177,6 +179,12 @@ def edited_prompt(template: PromptTemplate, trial: Trial) -> Expression:
     """Return the calls of a recorded prompt with other texts. Refuse if this process would ask another address."""
     if (calls := template.calls) is None:
         raise InvalidArgumentError(NOT_RECORDED)
+    if not any(part.strip() for part in trial.parts):
+        raise InvalidArgumentError("The prompt is empty.")
+    if not any(split_template("The prompt", text)[1] for text in (*trial.parts, trial.system)):
+        raise InvalidArgumentError(
+            "The prompt names no column, so it asks the same question for every row; write {name} for a column."
+        )
     texts, provider = PromptTexts(template), find_provider(calls["provider"], "prompt")
     _, body, extra_body, *_ = calls["fields"]
     options: dict[str, Any] = {name: Expression(expr) for name, expr in texts.options.items()}

@@ -6,6 +6,7 @@ import json
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -15,9 +16,10 @@ from penstock.ai.provider_registry import detach_providers
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.server import DashboardServer
 from penstock.errors import InvalidArgumentError
-from penstock.testing import ModelServer
+from penstock.testing import ModelServer, faults
 from tests.dashboard.test_job import MARKUP, served
 from tests.dashboard.test_live import check_access
+from tests.dashboard.test_server import ask
 
 TOPIC = f"tea {MARKUP}"
 
@@ -71,6 +73,18 @@ def test_an_edited_prompt_is_asked_about_chosen_rows(job: Path, server: ModelSer
     assert {body["temperature"] for body in sent} == {0}
 
 
+def test_a_call_that_failed_is_no_changed_answer(job: Path, server: ModelServer, page: Page) -> None:
+    server.change(faults=[faults.HttpError(400, "not this one", containing="number 3")])
+    with served(job) as dashboard:
+        page.goto(dashboard.url.replace("/#", f"/?{urlencode({'view': 'rows', 'try': 'rows', 'pick': '[3,4]'})}#"))
+        page.locator(".trial-part").first.fill("number {id}")
+        page.get_by_role("button", name="Ask about 2 rows").click()
+        page.get_by_role("button", name="Ask", exact=True).click()
+        expect(page.locator("#trial-said")).to_contain_text("1 of 2 questions failed. 1 of 1 answer changed.")
+        expect(page.get_by_role("region", name="row 3 of in.jsonl")).to_contain_text("not this one")
+        check_access(page)
+
+
 def trial(board: JobBoard, **changes: Any) -> dict[str, Any]:
     (editable,) = board.prompts({})["prompts"]
     asked = {"column": "a", "system": editable["system"], "parts": editable["parts"], "numbers": [0, 1]}
@@ -95,6 +109,27 @@ def test_a_job_cannot_choose_who_gets_the_key(
     with pytest.raises(InvalidArgumentError, match=advice):
         trial(JobBoard([str(job)]))
     assert model_server.num_requests == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"parts": ["", " "]}, "The prompt is empty."),
+        ({"parts": ["What is it?"]}, "names no column, so it asks the same question for every row"),
+        ({"parts": ["{nothing}"]}, "nothing"),
+        ({"max_dollars": ""}, "The maximum is an amount above 0 dollars; got nothing."),
+        ({"max_dollars": "0.0000001"}, "does not cover the first call"),
+    ],
+)
+def test_a_request_that_a_person_can_mend_is_answered_with_the_reason(
+    job: Path, server: ModelServer, changes: dict[str, Any], reason: str
+) -> None:
+    num_requests = server.num_requests
+    with served(job) as dashboard:
+        asked = {"column": "a", "system": "", "parts": ["Tell me of {t}"], "numbers": [0], "max_dollars": "1"} | changes
+        status, _, answer = ask(dashboard, "POST", "/api/try", body=json.dumps(asked))
+    assert (status, server.num_requests) == (400, num_requests)
+    assert reason in json.loads(answer)["error"]
 
 
 @pytest.mark.usefixtures("server")

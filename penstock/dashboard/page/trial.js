@@ -32,7 +32,7 @@ export function Trial({ page, confirm }) {
   const send = async (most) => {
     setAsking(true); setProblem("");
     try {
-      const asked = { column: prompt.column, system, parts, numbers: isInput ? null : numbers, max_dollars: most === undefined ? null : Number(most) };
+      const asked = { column: prompt.column, system, parts, numbers: isInput ? null : numbers, max_dollars: most ?? null };
       setResult({ column: prompt.column, ...await ask("api/try", { ...chosenOf(RUN), ...asked }) });
     } catch (error) { setProblem(error.message); }
     setAsking(false);
@@ -55,13 +55,19 @@ export function Trial({ page, confirm }) {
         ${found.has_input && html`<option value="input">the first ${prompt.max_rows} of the input</option>`}</select></label>
       <button type="submit" disabled=${isAsking || !num}>${isAsking ? "Asking …" : `Ask about ${counted(num)}`}</button>
     </div></form>
-    <p id="trial-said" class=${problem ? "failure" : "sub"} role="status">${problem || (result && `${counted(result.num_calls, "call")}, ${dollars(result.dollars)}. ${changedText(result) || ""} The run and its rows are as they were.`)}</p>
+    <p id="trial-said" class=${problem ? "failure" : "sub"} role="status">${problem || (result && `${resultText(result)} The run and its rows are as they were.`)}</p>
     ${result?.column === prompt.column && html`<${Results} rows=${result.rows} />`}`);
 }
 
 const rowsOf = (text) => Math.min(Math.max(text.split("\n").length, Math.ceil(text.length / 90)), 14);
 const isChanged = (row) => row.before?.text !== row.after?.text;
-const changedText = ({ rows }) => rows.some((row) => row.before) && `${count(rows.filter((row) => row.before && isChanged(row)).length)} of ${counted(rows.filter((row) => row.before).length, "answer")} changed.`;
+// A call that failed gave no answer, so it is neither changed nor equal.
+function resultText({ rows, num_calls, dollars: spent }) {
+  const answered = rows.filter((row) => row.before && !row.error), numFailed = rows.filter((row) => row.error).length;
+  const parts = [`${counted(num_calls, "call")}, ${dollars(spent)}.`, numFailed && `${count(numFailed)} of ${counted(rows.length, "question")} failed.`,
+    answered.length && `${count(answered.filter(isChanged).length)} of ${counted(answered.length, "answer")} changed.`];
+  return parts.filter(Boolean).join(" ");
+}
 
 const Results = ({ rows }) => html`<div id="trial-results">${rows.map((row) => html`<section aria-label=${placeText(row)}>
   <h3>${placeText(row)}</h3>
