@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from penstock.types.ndarrays import NDArray
 
 SHOWN_IMAGES = {"image/png", "image/jpeg", "image/gif", "image/webp"}  # no SVG: it is markup
 SHOWN_NUMBERS = 8  # of a vector
+MAX_LISTED = 32  # numbers of a list that are all shown
 
 Cell = dict[str, Any] | None  # None for null
 
@@ -29,6 +31,7 @@ class CellLimits:
     max_chars: int
     max_image_nbytes: int
     max_pixels: int  # on the longer side of an image that is encoded for the page
+    max_listed: int = MAX_LISTED  # a longer list of numbers is shown by its first ones
 
 
 IN_TABLE = CellLimits(1_200, 300_000, 320)
@@ -45,6 +48,8 @@ def cells_of(column: pa.Array, limits: CellLimits) -> list[Cell]:
     >>> asked = {"topic": {"value": "bug", "probability": 0.75, "probabilities": {"bug": 0.75, "other": 0.25}}}
     >>> cells_of(pa.array([asked]), IN_TABLE)
     [{'text': 'topic: bug (0.75)'}]
+    >>> cells_of(pa.array([[0.5] * 384]), ALONE)
+    [{'text': '384 numbers: 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, …'}]
     """
     is_image = isinstance(column.type, ImageType)
     return [_cell(value, is_image, limits) for value in column.to_pylist()]
@@ -63,19 +68,26 @@ def _cell(value: Any, is_image: bool, limits: CellLimits) -> Cell:
         case np.ndarray() if is_image:
             return _pixels(value, limits)
         case np.ndarray():
-            numbers = ", ".join(f"{number:.4g}" for number in value.ravel()[:SHOWN_NUMBERS])
             shape = " by ".join(map(str, value.shape))
-            return {"text": f"{shape} {value.dtype}: {numbers}{', …' if value.size > SHOWN_NUMBERS else ''}"}
+            return {"text": f"{shape} {value.dtype}: {_first_numbers(value.ravel())}"}
         case {"value": answer, "input_tokens": _}:  # of a prompt with usage=True
             usage = {name: each for name, each in value.items() if name != "value" and each not in (None, [])}
             return {**(_cell(answer, False, limits) or {"text": "null"}), "usage": _plain_values(usage)}
         case dict() if limits is IN_TABLE and value and all(map(_is_decided, value.values())):
             return text_cell("\n".join(f"{name}: {_decided(answer)}" for name, answer in value.items()), limits)
+        case list() if len(value) > limits.max_listed and all(isinstance(each, int | float) for each in value):
+            return {"text": f"{len(value):,} numbers: {_first_numbers(value)}"}
         case dict() | list() | tuple():
             options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
             return {**text_cell(orjson.dumps(value, default=_plain, option=options).decode(), limits), "json": True}
         case _:
             return text_cell(str(value), limits)
+
+
+def _first_numbers(numbers: Sequence[float] | NDArray) -> str:
+    first = numbers[:SHOWN_NUMBERS]
+    shown = ", ".join(str(each) if isinstance(each, int) else f"{each:.4g}" for each in first)
+    return f"{shown}, …" if len(numbers) > SHOWN_NUMBERS else shown
 
 
 def _is_decided(answer: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
 
 BATCH_ROWS = 4096
-COMPARED = replace(IN_TABLE, max_chars=ALONE.max_chars)  # texts may differ beyond what a table shows
+# Texts and lists may differ beyond what a table shows.
+COMPARED = replace(IN_TABLE, max_chars=ALONE.max_chars, max_listed=sys.maxsize)
 KEY_NAMES = ("id", "_id", "key", "uuid", "path", "url")
 
 
