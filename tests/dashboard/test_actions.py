@@ -39,6 +39,7 @@ def test_failed_rows_are_retried_by_the_command_of_the_job(
         with served(out) as server:
             page.goto(server.url)
             expect(page.locator("#error-kinds")).to_contain_text("is not acceptable")
+            expect(page.locator("#tiles")).to_contain_text("90 % of 30")
             page.get_by_role("button", name="Retry 3").click()
             expect(page.get_by_role("dialog")).to_contain_text(f"--base-url {url}")
             check_access(page)

@@ -250,6 +250,8 @@ def test_a_failed_call_counts_before_its_task_ends(dashboard: DashboardServer, p
         page.get_by_role("button", name="Stop", exact=True).click()
         page.get_by_role("button", name="Stop the query").click()
         thread.join()
+        expect(page.locator("#query-state")).to_have_text("cancelled")
+        expect(kinds.last).to_contain_text("other errors, or errors of tasks that were stopped")
 
 
 def test_the_limit_of_a_stage_that_calls_a_model_is_one_on_requests() -> None:

@@ -34,14 +34,15 @@ function Tiles({ query }) {
   const last = query.stages.at(-1), numRows = query.num_rows ?? last?.num_rows ?? 0; // a job has rows of earlier runs
   const figures = query.history.figures, memory = figures.at(-1)?.[0], slow = query.history.latency_so_far;
   const calling = query.stages[query.calls_stage ?? -1], counts = calling ?? last, done = shareDone(counts);
-  const part = done === null ? "" : `${percent(done)} of ${count(counts.total)}`, left = query.left_s ?? null;
+  const answered = calling && done !== null ? calling.calls.num_answered / counts.total : done; // calls that failed are done, without an answer
+  const part = done === null ? "" : `${percent(answered)} of ${count(counts.total)}`, left = query.left_s ?? null;
   const { models } = query, tokens = models.reduce((sum, model) => sum + model.input_tokens + model.output_tokens, 0);
   const spent = models.every((model) => model.dollars !== null) ? models.reduce((sum, model) => sum + model.dollars, 0) : null;
   const projected = models.reduce((sum, model) => sum + (model.projected_dollars ?? NaN), 0);
   const money = [!isOver(query) && projected > spent && `about ${dollars(projected)} in all`, query.budget && `budget ${dollars(query.budget)}`];
   const failedNote = query.is_live ? "in this run" : query.num_failed && numRows ? `${(100 * query.num_failed / numRows).toPrecision(2)} % of the rows` : "";
   const tiles = [
-    calling && ["Answered", count(calling.calls.num_answered), [part, inFlight(calling.calls)].filter(Boolean).join(", "), "", done],
+    calling && ["Answered", count(calling.calls.num_answered), [part, inFlight(calling.calls)].filter(Boolean).join(", "), "", answered],
     ["Rows", count(numRows), query.is_live ? "committed" : calling ? "" : part, "", calling ? null : done],
     ["Failed rows", count(query.num_failed), failedNote, query.num_failed ? "bad" : ""],
     left !== null && ["Time left", roughly(left), query.left_range ? `${roughly(query.left_range[0])} to ${roughly(query.left_range[1])}` : ""],
@@ -170,10 +171,10 @@ function Errors({ query }) {
     ${kinds.length > 0 && html`<ul id="error-kinds" class="kinds">${kinds.map((kind) => html`<li key=${kind.kind}>
       <strong>${count(kind.count)} ×</strong> <span><span class="kind">${kind.error_type}</span> ${shortened(kind.message, 160)} <span class="where">${kind.operator}</span></span>
       <a href=${address({ view: "rows", status: "failed", error: kind.kind }, true)} onClick=${follow} aria-label="Show all with ${kind.error_type}: ${shortened(kind.message, 60)}">show</a></li>`)}
-      ${numOther > 0 && !isOver(query) && html`<li><strong>${count(numOther)} ×</strong> <span>other errors, or errors of tasks that still run</span></li>`}</ul>`}
+      ${numOther > 0 && html`<li><strong>${count(numOther)} ×</strong> <span>other errors, or errors of tasks that ${isOver(query) ? "were stopped" : "still run"}</span></li>`}</ul>`}
     <div id="errors">
       ${!errors.length && (query.state === "failed" ? html`<p>The run ended with this error, and no other row had failed:</p><pre>${query.error}</pre>`
-        : html`<p class="empty">${query.num_failed ? "The errors of these rows come when their tasks end." : "No row has failed."}</p>`)}
+        : html`<p class="empty">${query.num_failed ? (isOver(query) ? "The tasks of these rows were stopped, so their errors are not known." : "The errors of these rows come when their tasks end.") : "No row has failed."}</p>`)}
       ${errors.map((error, index) => html`<details key=${error.row === null ? index : `${error.operator} ${error.row} ${error.source}`}>
         <summary><span class="kind">${error.error_type}</span>${shortened(error.message, 200)}<span class="where">${error.row === null ? error.operator : `${error.operator}, ${placeText(error)}`}</span></summary>
         <pre>${error.input}</pre><pre>${error.traceback || error.message}</pre></details>`)}
