@@ -20,7 +20,8 @@ export function Home() {
   }, []);
   useEffect(() => { document.title = "Jobs · Penstock"; }, []);
   if (home === null) return html`<p class="empty">${problem || "Reading …"}</p>`;
-  const search = chosen("find").toLowerCase(), jobs = (home.jobs ?? []).filter((job) => JSON.stringify([job.root, job.models, job.state]).toLowerCase().includes(search));
+  const search = chosen("find").toLowerCase(), isFound = (line) => JSON.stringify([line.root ?? [line.name, line.program], line.models, line.state]).toLowerCase().includes(search);
+  const jobs = (home.jobs ?? []).filter(isFound), queries = home.queries.filter(isFound);
   const toggle = (root) => setPicked(picked.includes(root) ? picked.filter((each) => each !== root) : [...picked, root].slice(-2));
   return html`<section id="home" aria-label="Jobs and queries">
     <div class="headline"><h1>${home.folder ? `Jobs in ${home.folder}` : "Jobs and queries"}</h1>
@@ -29,7 +30,7 @@ export function Home() {
         <button type="button" disabled=${picked.length !== 2} onClick=${() => go(`?${new URLSearchParams({ job: picked[0], other: picked[1], view: "rows" })}`)}>Compare two</button>
       </div></div>
     ${problem && html`<p class="notice" role="status">${problem}</p>`}
-    ${home.queries.length > 0 && html`<${Lines} id="queries" title="Queries of processes" lines=${home.queries} />`}
+    ${queries.length > 0 && html`<${Lines} id="queries" title="Queries of processes" lines=${queries} />`}
     ${jobs.length > 0 ? html`<${Lines} id="jobs" title="Jobs" lines=${jobs} picked=${picked} toggle=${toggle} />`
       : html`<div class="card waiting"><p><strong>${search ? "No job has this name." : "There is no job here yet."}</strong></p>
         <p>A write with --resume, or resume=True in Python, is a job. A query of a process that runs with dashboard=True is listed too.</p></div>`}
