@@ -72,6 +72,11 @@ def ids(page: dict[str, Any]) -> list[int]:
     return [int(row["cells"][0]["text"]) for row in page["rows"]]
 
 
+def test_a_row_that_is_no_whole_number_is_refused(board: JobBoard) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"The number of a row is a whole number from 0 on; got 1\.5\."):
+        board.rows({"alone": "1", "jump": "1.5"})
+
+
 def test_rows_are_sorted_and_filtered_by_columns_and_fields(board: JobBoard) -> None:
     found = board.rows({"sort": "answer.cost", "desc": "1"})
     assert ids(found) == list(range(299, 274, -1))
@@ -165,6 +170,11 @@ def test_a_person_reads_and_reviews_rows(job: Path, page: Page) -> None:
         page.locator("#shapes").get_by_role("link", name="bad").click()
         expect(page.locator("#rows-summary")).to_have_text("149 rows found among 300. These are 25 of them.")
         check_access(page)
+        page.get_by_role("link", name="Remove the filter").click()
+        expect(page.locator("#rows-summary")).to_have_text("1 to 25 of 300 rows, by answer.cost.")
+        expect(page.get_by_label("Export")).to_be_visible()  # the panel stays open
+        page.go_back()
+        expect(page.locator("#rows-summary")).to_have_text("149 rows found among 300. These are 25 of them.")
         with page.expect_download() as download:
             page.get_by_label("Export").select_option("jsonl")
         assert download.value.suggested_filename == "rows.jsonl"

@@ -109,7 +109,8 @@ function unshared(page, runs) {
 function Filters({ page, runs, say }) {
   const typing = useRef(0), isCompared = runs.length > 1, facets = page?.facets ?? [];
   const [facet, setFacet] = useState(""), [operator, setOperator] = useState("is"), [value, setValue] = useState("");
-  const [typed, setTyped] = useState(null);
+  const [typed, setTyped] = useState(null), hasConditions = conditions().length > 0, [isUnfolded, setUnfolded] = useState(hasConditions);
+  useEffect(() => { if (hasConditions) setUnfolded(true); }, [hasConditions]);
   const search = (event) => {
     const text = event.target.value;
     setTyped(text);
@@ -141,7 +142,7 @@ function Filters({ page, runs, say }) {
         <label>Match by <select id="key" value=${chosen("key") || page?.key} onChange=${(event) => go(filtered({ key: event.target.value }))}>${(page?.keys ?? []).map((name) => html`<option>${name}</option>`)}</select></label>`}
       <label>Go to row <input id="jump" type="number" min="0" onChange=${jump} /></label>
     </form>
-    <details class="more" open=${conditions().length > 0}><summary>Filter by column, hide columns, export</summary>
+    <details class="more" open=${isUnfolded} onToggle=${(event) => setUnfolded(event.target.open)}><summary>Filter by column, hide columns, export</summary>
       <form class="filters" onSubmit=${add} aria-label="Filter by column">
         <label>Column <select value=${facet || facets[0]} onChange=${(event) => setFacet(event.target.value)}>${facets.map((name) => html`<option>${name}</option>`)}</select></label>
         <label>Condition <select value=${operator} onChange=${(event) => setOperator(event.target.value)}>${OPERATORS.map((name) => html`<option>${name}</option>`)}</select></label>

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.dashboard.row_pages.cells import ALONE, IN_TABLE, CellLimits, cells_of
 from penstock.dashboard.row_pages.facets import RowFilter, facets_of
 from penstock.dashboard.row_pages.prompts import PromptTemplate
-from penstock.errors import PenstockError
+from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.events.events import RowError
 from penstock.protocols import Ledger
 from penstock.types import Schema
@@ -76,8 +76,14 @@ class RowsRequest:
             asked.get("different") == "1",
             asked.get("key", ""),
             asked.get("alone") == "1",
-            int(asked["jump"]) if asked.get("jump") else None,
+            _row_number(asked["jump"]) if asked.get("jump") else None,
         )
+
+
+def _row_number(typed: str) -> int:
+    if not typed.isdecimal():
+        raise InvalidArgumentError(f"The number of a row is a whole number from 0 on; got {typed}.")
+    return int(typed)
 
 
 @dataclass(frozen=True, slots=True)
