@@ -23,7 +23,7 @@ from penstock.dashboard.error_kinds import ErrorKinds
 from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, news_of, summary_of
 from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
 from penstock.dashboard.reviews import Reviews, row_name
-from penstock.dashboard.row_pages.counterparts import Counterparts, Differences
+from penstock.dashboard.row_pages.counterparts import Counterparts, Differences, count_unmatched
 from penstock.dashboard.row_pages.found_rows import RowsRequest
 from penstock.dashboard.row_pages.pages import InputRun, RowFile, RowReader, first_rows, rows_page
 from penstock.dashboard.row_pages.prompts import PromptTemplate, read_prompts
@@ -224,6 +224,9 @@ class JobBoard:
         selection = self._selection(wanted, reader, other_files) if wanted.is_filtered else None
         if asked.get("count") and selection is not None:
             figures = {"num_found": selection.num_found, "num_rows": reader.num_rows}
+            if wanted.is_different and selection.is_complete and reader.files and other_files:
+                with config(progress=False, dashboard=False):
+                    figures |= count_unmatched(reader.all(), [file.path for file in other_files], wanted.key)
             return figures | {"is_counted": selection.is_complete}
         open_ledger = self._views[0].open_ledger
         page = rows_page(reader, other_files, wanted, selection, content.prompts, open_ledger)

@@ -231,6 +231,20 @@ def test_two_runs_side_by_side(jobs: tuple[Path, Path], page: Page) -> None:
         expect(page.locator("#row-body .side > div")).to_have_count(2)
 
 
+def test_a_row_that_only_one_run_has_is_no_difference(tmp_path: Path, page: Page) -> None:
+    for name, num_rows, suffix in (("large", 15, ""), ("small", 4, "!")):
+        answers = [f"{number}{suffix if number != 2 else ''}" for number in range(num_rows)]
+        rows = {"id": list(range(num_rows)), "answer": answers}
+        ps.from_pydict(rows).write_parquet(str(tmp_path / name), resume=True)
+    with served(tmp_path / "large", tmp_path / "small") as server:
+        page.goto(server.url.replace("/#", "/?view=rows#"))
+        expect(page.locator("#compare-summary")).to_have_text("3 of 4 common rows differ, 11 rows only in large")
+    with served(tmp_path / "small", tmp_path / "large") as server:
+        page.goto(server.url.replace("/#", "/?view=rows#"))
+        expect(page.locator("#compare-summary")).to_have_text("3 of 4 common rows differ, 11 rows only in large")
+        check_access(page)
+
+
 def test_a_wide_job_that_was_killed_beside_one_with_other_columns(tmp_path: Path, page: Page) -> None:
     wide = {"id": [1, 2], **{f"column {number}": ["x", "y"] for number in range(200)}}
     for name, rows in {"one": wide, "two": {"id": [1, 2], "column 0": ["x", "z"], "more": [1, 2]}}.items():

@@ -67,6 +67,18 @@ def _can_be_key(schema: pa.Schema, name: str) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def count_unmatched(rows: DataFrame, paths: Sequence[str], key: str) -> dict[str, int]:
+    """Count the rows of each job whose key the other job does not have."""
+    others = read_files(paths)
+    column = keys_of(rows.schema.to_arrow(), others, key)[1]
+    here, there = (each.select(column).to_arrow().column(0).to_pylist() for each in (rows, others))
+    keys_here, keys_there = set(here), set(there)
+    return {
+        "num_only_here": sum(each not in keys_there for each in here),
+        "num_only_there": sum(each not in keys_here for each in there),
+    }
+
+
 class Differences:
     """Finds the rows that differ from their counterparts in a column that both jobs have, or have no counterpart.
 
