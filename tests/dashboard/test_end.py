@@ -107,10 +107,15 @@ def test_an_open_page_shows_the_end_of_its_process(
         expect(page.get_by_label("Most tasks at once of udf halve")).to_have_count(0)
         check_access(page)
     expect(page.get_by_role("button", name="Pause")).to_be_hidden()
+    expect(page.locator("#error-kinds a")).to_have_count(0)
     page.get_by_role("link", name="Rows").click()
     expect(page.locator("#rows-summary")).to_contain_text("The process has ended or cannot be reached.")
     if state == "finished":
         expect(page.locator("#rows-summary")).to_contain_text("These are the last rows that this page has.")
+        for name in ("Search", "Status", "Sort by"):
+            expect(page.get_by_label(name)).to_be_disabled()
+        expect(page.locator("#rows-table thead a")).to_have_count(0)
+        expect(page.locator("#rows-off")).to_contain_text("the process that answers them has ended.")
         page.locator("#rows-table button").first.click()
         expect(page.locator("#row-body")).to_contain_text("half")
         check_access(page)

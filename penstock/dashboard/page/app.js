@@ -137,7 +137,7 @@ function Query({ state, view }) {
   const shown = !page.isGone || isOver(query) ? query : isJob() ? { ...query, left_s: null, can_control: false } : asStopped(query); // a job may still run
   return html`<section id=${view} aria-label=${view === "rows" ? "Rows" : "Run"}>
     <${Headline} query=${query} state=${state} isSmall=${view === "rows"} />
-    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} confirm=${confirm} last=${page.lastRows} />` : html`<${Run} query=${shown} control=${control} confirm=${confirm} theme=${theme()} output=${state.output} />`}
+    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} confirm=${confirm} last=${page.lastRows} isOff=${page.isGone} />` : html`<${Run} query=${shown} control=${control} confirm=${confirm} theme=${theme()} output=${state.output} isOff=${page.isGone} />`}
   </section>`;
 }
 
@@ -154,8 +154,8 @@ function Headline({ query, state, isSmall }) {
         ${state.queries.length > 1 && html`<label>Query <select id="queries" value=${chosen("query")} onChange=${(event) => go(address({ query: event.target.value, row: null, first: null }))}>
           <option value="">the latest</option>${state.queries.map((each) => html`<option value=${each.id}>${`${each.id}. ${shortened(each.name, 60)} (${each.state})`}</option>`)}</select></label>`}
         ${query.can_control && !isLost && html`<${Actions} query=${query} />`}
-        ${state.can_try_input && isOver(query) && query.state !== "finished" && !isLost && html`<a class="button" href=${address({ view: "rows", try: "input" }, true)} onClick=${follow}>Try 20 rows first</a>`}
-        ${state.command && isOver(query) && !isLost && html`<${Again} query=${query} command=${state.command} />`}
+        ${state.can_try_input && isOver(query) && query.state !== "finished" && !page.isGone && html`<a class="button" href=${address({ view: "rows", try: "input" }, true)} onClick=${follow}>Try 20 rows first</a>`}
+        ${state.command && isOver(query) && !page.isGone && html`<${Again} query=${query} command=${state.command} />`}
       </div></div>
     ${!isSmall && !state.command && state.program && isOver(query) && (query.state !== "finished" || query.num_failed > 0) && html`<${Program} query=${query} program=${state.program} />`}
     ${query.can_control && query.order_interval_s > 1 && html`<p class="sub">The run looks for orders every ${query.order_interval_s} seconds.</p>`}

@@ -19,9 +19,10 @@ const hidden = () => { try { return JSON.parse(chosen("hide") || "[]"); } catch 
 export const filtered = (changes) => address({ first: null, row: null, ...changes });
 export const withCondition = (...added) => filtered({ where: JSON.stringify([...conditions().filter((each) => !added.some((one) => one[0] === each[0] && one[1] === each[1])), ...added]) });
 
-export function Rows({ query, runs, compared, tick, say, confirm, last }) {
+export function Rows({ query, runs, compared, tick, say, confirm, last, isOff }) {
   const [page, setPage] = useState(last), [problem, setProblem] = useState(""), [isReading, setReading] = useState(false);
   const table = useRef(null), asked = useRef(0), state = useRef(""), loadedAt = useRef(0), open = chosen("row");
+  const shown = useRef(String(new URLSearchParams(chosenOf(RUN)))); // the rows that the page has: at first all of the last ones
   const wanted = String(rowsQuery());
   // Rows that a person reads or has the focus on stay.
   const canReplace = () => !Number(chosen("first")) && !chosen("row") && !table.current?.contains(document.activeElement);
@@ -33,6 +34,7 @@ export function Rows({ query, runs, compared, tick, say, confirm, last }) {
     try {
       const found = await news("api/rows", rowsQuery());
       if (mine !== asked.current || !isWanted()) return;
+      shown.current = wanted;
       setPage(found); setProblem(""); setReading(false);
       if (!found.is_counted) followCount(mine, found);
     } catch (error) {
@@ -65,23 +67,30 @@ export function Rows({ query, runs, compared, tick, say, confirm, last }) {
     table.current?.querySelector(`[data-number="${Number(open)}"]`)?.focus();
   };
   // All that a person chooses is in the address.
-  const rows = useMemo(() => html`<${Table} page=${page} runs=${runs} holder=${table} open=${open} />`, [page, location.search]);
-  return html`<div class="headline rows-title"><h1>Rows</h1>${page?.can_try && !chosen("try") && html`<button type="button" onClick=${() => go(address({ try: "rows" }))}>Try a prompt</button>`}</div>
+  const rows = useMemo(() => html`<${Table} page=${page} runs=${runs} holder=${table} open=${open} isOff=${isOff} />`, [page, location.search, isOff]);
+  return html`<div class="headline rows-title"><h1>Rows</h1>${page?.can_try && !chosen("try") && html`<button type="button" disabled=${isOff} onClick=${() => go(address({ try: "rows" }))}>Try a prompt</button>`}</div>
     ${compared.length > 1 && html`<${Compare} runs=${runs} compared=${compared} />`}
-    ${chosen("try") && html`<${Trial} page=${page} confirm=${confirm} />`}
-    <${Filters} page=${page} runs=${runs} say=${say} />
+    ${chosen("try") && html`<${Trial} page=${page} confirm=${confirm} isOff=${isOff} />`}
+    <fieldset class="plain" disabled=${isOff}><${Filters} page=${page} runs=${runs} say=${say} isStale=${isOff && shown.current !== wanted} /></fieldset>
+    ${isOff && html`<p id="rows-off" class="sub">${offText(query, runs)}</p>`}
     <p id="rows-summary" class="sub" role="status">${isReading && !page?.is_recent ? "Reading …" : problem === "gone" ? goneText(page) : problem || (page ? summary(page, query, runs) : "Reading …")}</p>
     ${chosen("shapes") && html`<${Shapes} />`}
     <div class=${open ? "beside" : ""}>
       <div>
         ${page?.rows.length > 0 && html`<div id="rows-scroll" class="scroll rows" role="group" aria-label="Table of rows" tabindex="0">${rows}</div>`}
         <div class="pages">
-          <button type="button" disabled=${!Number(chosen("first"))} onClick=${() => go(address({ first: Math.max(Number(chosen("first")) - PAGE_ROWS, 0) || null }))}>Previous</button>
-          <button type="button" disabled=${!page || page.next === null} onClick=${() => go(address({ first: page.next }))}>Next</button>
+          <button type="button" disabled=${isOff || !Number(chosen("first"))} onClick=${() => go(address({ first: Math.max(Number(chosen("first")) - PAGE_ROWS, 0) || null }))}>Previous</button>
+          <button type="button" disabled=${isOff || !page || page.next === null} onClick=${() => go(address({ first: page.next }))}>Next</button>
         </div>
       </div>
       ${open && html`<${RowPanel} number=${Number(open)} table=${page} runs=${runs} close=${close} say=${say} onReview=${() => load()} />`}
     </div>`;
+}
+
+function offText(query, runs) {
+  const off = `Search, filters, sort, export and prompts are off: the ${runs.length ? "dashboard" : "process"} that answers them has ended.`;
+  if (runs.length) return `${off} Start it again with: penstock dashboard ${runs.join(" ")}`;
+  return query.stages.some((stage) => stage.kind === "write") ? `${off} If the run wrote to a folder with resume=True, this command has all of it: penstock dashboard FOLDER` : off;
 }
 
 const goneText = (page) => `The process has ended or cannot be reached. ${page?.rows.length ? "These are the last rows that this page has." : "This page has no rows of it."}`;
@@ -106,7 +115,7 @@ function unshared(page, runs) {
 
 // --- what is shown ---
 
-function Filters({ page, runs, say }) {
+function Filters({ page, runs, say, isStale }) {
   const typing = useRef(0), isCompared = runs.length > 1, facets = page?.facets ?? [];
   const [facet, setFacet] = useState(""), [operator, setOperator] = useState("is"), [value, setValue] = useState("");
   const [typed, setTyped] = useState(null), hasConditions = conditions().length > 0, [isUnfolded, setUnfolded] = useState(hasConditions);
@@ -154,8 +163,8 @@ function Filters({ page, runs, say }) {
       <fieldset class="columns"><legend>Columns</legend>${(page?.columns ?? []).map(({ name }) => html`<label class="check"><input type="checkbox" checked=${!hidden().includes(name)}
         onChange=${() => go(address({ hide: hidden().includes(name) ? (hidden().length > 1 ? JSON.stringify(hidden().filter((each) => each !== name)) : null) : JSON.stringify([...hidden(), name]) }))} /> ${name}</label>`)}</fieldset>
     </details>
-    <p class="chips">${chosen("error") && html`<${Chip} text="error: ${chosen("error")}" href=${filtered({ error: null })} />`}
-      ${conditions().map((each) => html`<${Chip} text=${each.join(" ")} href=${filtered({ where: conditions().length > 1 ? JSON.stringify(conditions().filter((other) => String(other) !== String(each))) : null })} />`)}</p>`;
+    ${!isStale && html`<p class="chips">${chosen("error") && html`<${Chip} text="error: ${chosen("error")}" href=${filtered({ error: null })} />`}
+      ${conditions().map((each) => html`<${Chip} text=${each.join(" ")} href=${filtered({ where: conditions().length > 1 ? JSON.stringify(conditions().filter((other) => String(other) !== String(each))) : null })} />`)}</p>`}`;
 }
 
 const Chip = ({ text, href }) => html`<a class="chip" href=${href} onClick=${follow} aria-label="Remove the filter ${text}">${shortened(text, 90)} ✕</a>`;
@@ -186,12 +195,12 @@ function onlySource(page) {
 
 const isSorted = (name) => (chosen("sort") === name ? (chosen("desc") ? "descending" : "ascending") : undefined);
 
-function Table({ page, runs, holder, open }) {
+function Table({ page, runs, holder, open, isOff }) {
   const source = onlySource(page), without = hidden(), columns = page.columns.map((column, index) => ({ ...column, index })).filter(({ name }) => !without.includes(name));
   return html`<table id="rows-table" ref=${holder}><thead><tr>
       <th scope="col" title="The number of the row in the input, from 0.">Row<small>${source ? `of ${baseName(source)}` : "of the input"}</small></th>
       ${columns.map(({ name, type }) => html`<th scope="col" aria-sort=${isSorted(name)}>
-        <a href=${filtered({ sort: name, desc: isSorted(name) === "ascending" })} onClick=${follow} title="Sort by ${name}">${name}${{ ascending: " ↑", descending: " ↓" }[isSorted(name)] ?? ""}</a><small>${shortened(type, 40)}</small></th>`)}
+        ${isOff ? name : html`<a href=${filtered({ sort: name, desc: isSorted(name) === "ascending" })} onClick=${follow} title="Sort by ${name}">${name}${{ ascending: " ↑", descending: " ↓" }[isSorted(name)] ?? ""}</a>`}<small>${shortened(type, 40)}</small></th>`)}
     </tr></thead><tbody>${page.rows.flatMap((row) => lines(row, page, columns, source, runs, open))}</tbody></table>`;
 }
 

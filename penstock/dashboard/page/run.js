@@ -7,16 +7,16 @@ import { bytes, callsText, compact, count, counted, dollars, inFlight, isOver, l
 
 const MAX_LINES = 8;
 
-export function Run({ query, control, confirm, theme, output }) {
+export function Run({ query, control, confirm, theme, output, isOff }) {
   if (!query.stages.length) {
     return html`<${Tiles} query=${query} />
       <p id="no-figures" class="card empty">The last run has left no figures: it has just begun, or it was killed while no page watched it.</p>
-      <${Errors} query=${query} />`;
+      <${Errors} query=${query} isOff=${isOff} />`;
   }
   return html`<${Tiles} query=${query} />
     <div id="graphs">
       <section class="card" aria-labelledby="plan-title"><h2 id="plan-title">Plan</h2><${Plan} query=${query} /></section>
-      ${query.num_failed > 0 && html`<${Errors} query=${query} />`}
+      ${query.num_failed > 0 && html`<${Errors} query=${query} isOff=${isOff} />`}
       <${Charts} query=${query} theme=${theme} />
       <${Stages} query=${query} control=${control} confirm=${confirm} />
     </div>
@@ -24,7 +24,7 @@ export function Run({ query, control, confirm, theme, output }) {
     <${Cluster} cluster=${query.cluster} />
     <${Gpus} gpus=${query.gpus ?? []} />
     ${query.counters.length > 0 && html`<${Counters} counters=${query.counters} />`}
-    ${!query.num_failed && html`<${Errors} query=${query} />`}
+    ${!query.num_failed && html`<${Errors} query=${query} isOff=${isOff} />`}
     <${Log} lines=${query.log ?? []} output=${output} />`;
 }
 
@@ -164,13 +164,13 @@ function Counters({ counters }) {
 
 // --- what went wrong, and what happened ---
 
-function Errors({ query }) {
+function Errors({ query, isOff }) {
   const { errors, error_kinds: kinds = [] } = query, hidden = query.num_failed - errors.length, isWhole = chosen("errors") === "all";
   const numOther = query.num_failed - kinds.reduce((sum, kind) => sum + kind.count, 0);
   return html`<section class="card" aria-labelledby="errors-title"><h2 id="errors-title">Errors <small>${query.num_failed ? `${counted(query.num_failed)} failed` : ""}</small></h2>
     ${kinds.length > 0 && html`<ul id="error-kinds" class="kinds">${kinds.map((kind) => html`<li key=${kind.kind}>
       <strong>${count(kind.count)} ×</strong> <span><span class="kind">${kind.error_type}</span> ${shortened(kind.message, 160)} <span class="where">${kind.operator}</span></span>
-      <a href=${address({ view: "rows", status: "failed", error: kind.kind }, true)} onClick=${follow} aria-label="Show all with ${kind.error_type}: ${shortened(kind.message, 60)}">show</a></li>`)}
+      ${!isOff && html`<a href=${address({ view: "rows", status: "failed", error: kind.kind }, true)} onClick=${follow} aria-label="Show all with ${kind.error_type}: ${shortened(kind.message, 60)}">show</a>`}</li>`)}
       ${numOther > 0 && html`<li><strong>${count(numOther)} ×</strong> <span>other errors, or errors of tasks that ${isOver(query) ? "were stopped" : "still run"}</span></li>`}</ul>`}
     <div id="errors">
       ${!errors.length && (query.state === "failed" ? html`<p>The run ended with this error, and no other row had failed:</p><pre>${query.error}</pre>`

@@ -10,7 +10,7 @@ const FIRST_ROWS = 10, LEAST_DOLLARS = 0.05, FIRST_DOLLARS = 1, MARGIN = 5;
 export const picked = () => { try { return JSON.parse(chosen("pick") || "[]"); } catch { return []; } };
 export const togglePick = (number) => go(address({ pick: JSON.stringify(picked().includes(number) ? picked().filter((each) => each !== number) : [...picked(), number]) }), true);
 
-export function Trial({ page, confirm }) {
+export function Trial({ page, confirm, isOff }) {
   const [found, setFound] = useState(null), [texts, setTexts] = useState({}), [result, setResult] = useState(null), [problem, setProblem] = useState(""), [isAsking, setAsking] = useState(false);
   useEffect(() => {
     let isWanted = true;
@@ -53,7 +53,7 @@ export function Trial({ page, confirm }) {
       <label>Rows <select id="trial-rows" value=${isInput ? "input" : "rows"} onChange=${(event) => go(address({ try: event.target.value }))}>
         <option value="rows">${ticked.length ? `the ${count(numbers.length)} ticked below` : `the first ${count(numbers.length)} below`}</option>
         ${found.has_input && html`<option value="input">the first ${prompt.max_rows} of the input</option>`}</select></label>
-      <button type="submit" disabled=${isAsking || !num}>${isAsking ? "Asking …" : `Ask about ${counted(num)}`}</button>
+      <button type="submit" disabled=${isOff || isAsking || !num}>${isAsking ? "Asking …" : `Ask about ${counted(num)}`}</button>
     </div></form>
     <p id="trial-said" class=${problem ? "failure" : "sub"} role="status">${problem || (result && `${resultText(result)} The run and its rows are as they were.`)}</p>
     ${result?.column === prompt.column && html`<${Results} rows=${result.rows} />`}`);
