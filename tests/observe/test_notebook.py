@@ -88,7 +88,7 @@ def test_a_cell_shows_progress_and_then_one_line(notebook: Notebook) -> None:
     texts = [each["text/plain"] for each in drawn]
     assert any(re.search(r"prompt gpt-5-mini +\d+ of 400 answered", text) for text in texts)
     assert re.fullmatch(r"✓ 400 rows in [\d.]+ s, 60,000 tokens, \$0\.05", texts[-1])
-    assert drawn[-1]["text/html"].startswith("<pre")
+    assert drawn[-1]["text/html"].startswith('<pre style="font-family:monospace;')
     assert not shown.printed
 
 
