@@ -308,7 +308,7 @@ class WriteVerbs(LazyTable):
 
         written = self._with(nodes.Scan(MemorySource.from_table(table)))
         written._errors, written._stats = self._errors, self._stats
-        written._preview = table.slice(0, SHOWN_ROWS)
+        written._preview, written._num_rows = table.slice(0, SHOWN_ROWS), table.num_rows
         return written
 
     def _write_files(
