@@ -19,6 +19,13 @@ MAX_POINTS = 100
 NOW_SECONDS, NOW_COUNT = 1.0, 20
 """The time over which the latency of calls is measured. Latency shows at once what more calls in flight will bring."""
 MIN_GROWTH = 0.1
+MIN_SHARE = 0.05
+"""The share of the rows from which a growing limit is expected to go on growing."""
+MAX_LAG = 2.0
+"""If fewer calls are in flight than before, the measured rate is old. A difference below this is chance."""
+MIN_ROUNDS, MAX_SHARE = 3.0, 0.85
+"""Failures of calls count after some rounds, and if the answered share is below this; above, it is chance."""
+USUAL_ROUNDS = 1.5  # between two steps; growth is slower if the next one is overdue
 FIRST_ROUNDS, MAX_ROUNDS = 3.0, 6.0
 """Rounds without a step, after which the limit does not grow until its next step: before the first step, and later."""
 MAX_SLOWDOWN = 1.5
@@ -101,14 +108,15 @@ class LimitGrowth:
         """The growth per answer, averaged over all steps; 0 if the limit no longer grows."""
         if not self._is_growing or not self._step_at:
             return 0.0
-        growth = math.expm1(math.log(self._limit / self._first_limit) / self._step_at)
+        num_rounds = max(self._step_at, self._rounds - USUAL_ROUNDS)
+        growth = math.expm1(math.log(self._limit / self._first_limit) / num_rounds)
         return growth if growth >= MIN_GROWTH else 0.0
 
     @property
     def smooth_limit(self) -> float:
         """The limit as if it grew smoothly at the same pace. In the middle of a step this is the real limit."""
         grown = math.exp(math.log1p(self.per_answer) * (self._rounds - self._step_at))
-        return self._limit * grown / math.sqrt(self._step)
+        return self._limit * min(grown, max(self._step, 1.0)) / math.sqrt(self._step)
 
 
 class CallPace:
@@ -121,6 +129,7 @@ class CallPace:
     def __init__(self, time_s: float) -> None:
         self._answers = RecentFigures(time_s, 1)
         self._now = RecentFigures(time_s, 4, NOW_SECONDS, NOW_COUNT)
+        self._settled = RecentFigures(time_s, 3)  # since the limit stopped to grow
         self._in_flight_s = 0.0  # the seconds of all calls in flight, added up
         self._first_s = math.inf  # the mean latency of the first calls
         self._growth = LimitGrowth()
@@ -138,6 +147,9 @@ class CallPace:
         self._answers.add(time_s, calls.num_done)
         self._in_flight_s += calls.num_in_flight * (time_s - self._time_s)
         self._now.add(time_s, calls.num_replies, calls.num_done, calls.reply_s, self._in_flight_s)
+        self._settled.add(time_s, calls.num_replies, calls.reply_s, self._in_flight_s)
+        if self._growth.per_answer:
+            self._settled.begin_again()
         if calls.num_replies >= NOW_COUNT and self._first_s == math.inf:
             self._first_s = calls.reply_s / calls.num_replies
         if not calls.num_replies:
@@ -173,9 +185,11 @@ class CallPace:
         num_to_send = max(num_rows - calls.num_in_flight * self._rows_per_call, 0.0)
         if self._growth.is_unknown and num_to_send > 2 * calls.num_in_flight * self._rows_per_call:
             return None
+        if self._growth.per_answer and not self._has_rate and calls.num_done < MIN_SHARE * (calls.total_rows or 0):
+            return None
         sending_s = num_to_send / rate
         if not self._has_rate:
-            sending_s = min(sending_s, self._sending_s(num_to_send / self._rows_per_call))
+            sending_s = self._sending_s(num_to_send / self._rows_per_call, sending_s)
         mean_s = calls.reply_s / calls.num_replies
         deviation_s = math.sqrt(max(calls.reply_s2 / calls.num_replies - mean_s**2, 0.0))
         if self._sent_all_at_s is not None:
@@ -189,18 +203,30 @@ class CallPace:
         _, num_replies, num_done, _, _ = self._now.changes
         return num_done / num_replies if num_replies and num_done else 1.0
 
-    def _sending_s(self, num_calls: float) -> float:
+    def _sending_s(self, num_calls: float, measured_s: float) -> float:
+        """Return the time to send some calls. At the measured rate it is ``measured_s``."""
         seconds, num_replies, _, reply_s, in_flight_s = self._now.changes
         if not num_replies or not in_flight_s:
-            return math.inf
-        num_in_flight = in_flight_s / seconds
+            return measured_s
+        latency_s, num_in_flight = reply_s / num_replies, in_flight_s / seconds
         most, growth = num_in_flight, self._growth.per_answer
-        if reply_s / num_replies > MAX_SLOWDOWN * self._first_s:
+        if latency_s > MAX_SLOWDOWN * self._first_s:
             growth = 0.0
         if growth and self._model is not None:
             most = self._model.max_allowed or most
             num_in_flight = min(self._growth.smooth_limit, most)
-        return seconds_to_send(num_calls, num_in_flight, reply_s / num_replies, growth, most)
+        else:
+            num_in_flight *= self._answered_share(latency_s)
+        least_s = num_calls * min(latency_s, self._first_s) / num_in_flight
+        if not growth and least_s > MAX_LAG * measured_s:
+            return least_s
+        return min(seconds_to_send(num_calls, num_in_flight, latency_s, growth, most), measured_s)
+
+    def _answered_share(self, latency_s: float) -> float:
+        """Return the share of the time of calls that led to answers; it is low if many fail and wait to try again."""
+        seconds, _, reply_s, in_flight_s = self._settled.changes
+        share = reply_s / in_flight_s if reply_s and seconds > MIN_ROUNDS * latency_s else 1.0
+        return share if share < MAX_SHARE else 1.0
 
 
 def seconds_to_send(num_calls: float, num_in_flight: float, latency_s: float, growth: float, most: float) -> float:
