@@ -95,9 +95,9 @@ class Candidate:
 def pick_stage(stages: Sequence[Candidate], free_bytes: int, is_idle: bool) -> Candidate | None:
     """Return the most downstream stage that may do more work.
 
-    Draining the end first frees memory soonest; only the first megabytes of an open file come before it. A stage with nothing ahead of it always qualifies, so one oversized
-    bundle cannot stall the plan. When nothing runs at all, an incomplete batch is sent; without one, the query
-    exceeds its memory budget instead of stopping.
+    Draining the end first frees memory soonest; only the first megabytes of an open file come before it. A stage with
+    nothing ahead of it always qualifies, so one oversized bundle cannot stall the plan. When nothing runs at all, an
+    incomplete batch is sent; without one, the query exceeds its memory budget instead of stopping.
     """
     for stage in stages:
         if stage.reads_on and stage.has_capacity and stage.nbytes_ahead + stage.nbytes_expected <= free_bytes:
