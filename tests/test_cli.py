@@ -135,6 +135,26 @@ def test_a_job_keeps_the_command_that_began_it(reviews: Path, capsys: pytest.Cap
     assert found[str(out)]["command"].endswith("--prompt 'Say: {text}'")
 
 
+def test_a_killed_command_can_be_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"review {n}\n" for n in range(40)))
+    out = tmp_path / "out"
+    with plain_server(latency=0.2, slots=2, queues=True) as base_url:
+        options = ["-c", "text", "-m", "gpt-5-mini", "--base-url", base_url, "-o", str(out), "--resume"]
+        command = [sys.executable, "-m", "penstock", "prompt", str(tmp_path / "in.txt"), *options]
+        environment = os.environ | {"OPENAI_API_KEY": "x"}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+            while not counts(base_url)["answered"]:
+                assert process.poll() is None
+            process.kill()
+        assert main(["jobs", str(tmp_path), "--json"]) == 0
+        (job,) = json.loads(capsys.readouterr().out)
+        assert job["command"].startswith("penstock prompt")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OPENAI_API_KEY", "x")
+            assert main(["retry", str(out)]) == 0
+    assert ps.read_parquet(str(out)).count_rows() == 40
+
+
 def test_a_prompt_without_the_column_is_sent_before_it(reviews: Path, model_server: ModelServer) -> None:
     out, question = str(reviews.parent / "out.jsonl"), reviews.parent / "prompt.txt"
     question.write_text("Say\n")

@@ -32,6 +32,7 @@ REMEDIES = {
         ", to none for a server without keys"
     ),
     r"ps\.set_provider\('\w+', base_url=\.\.\.\)": "--base-url",
+    r"set use_chat_completions=True": "add --option use_chat_completions=true",
     r"pass model='FOLDER'": "pass --model FOLDER",
     r"use mode='overwrite' to replace it or mode='append'": "use --mode overwrite to replace it or --mode append",
     r'convert it with \.cast\("string"\)': 'write it as a text, such as --text "{NAME}"',

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,7 +83,8 @@ def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
     argv = [arg for arg in command_line if arg != RETRY]
     is_noted = (result.resume or result.budget is not None) and all(redacted(arg) == arg for arg in argv)
     try:
-        written = result.write(df)
+        with _noting_command(result.output, argv) if is_noted else contextlib.nullcontext():
+            written = result.write(df)
     except JobError:  # the job belongs to another command
         is_noted = False
         raise
@@ -109,6 +111,26 @@ def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
         hint = "" if result.output == STREAM else f": penstock errors {result.output}"
         print(f"{format_count(num_failed, 'row')} failed{hint}", file=sys.stderr)
         raise typer.Exit(SOME_ROWS_FAILED)
+
+
+@contextlib.contextmanager
+def _noting_command(output: str, argv: list[str]) -> Iterator[None]:
+    """Note the command of a job when its query starts, before its first call: the process may be killed."""
+    from penstock.events.events import Event, QueryStarted
+    from penstock.jobs.summary import note_command
+    from penstock.observe.subscribers import attach_subscriber, detach_subscriber
+
+    class CommandNote:
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, QueryStarted):
+                note_command(output, argv)
+
+    subscriber = CommandNote()
+    attach_subscriber(subscriber)
+    try:
+        yield
+    finally:
+        detach_subscriber(subscriber)
 
 
 def _print_closing_line(stats: Stats, result: TableOutput, error: BaseException | None = None) -> None:

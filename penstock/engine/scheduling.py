@@ -8,6 +8,10 @@ from collections.abc import Sequence
 from penstock.engine.stage import StageState
 from penstock.plan.stages import Exactly
 
+READ_ON_NBYTES, READ_ON_S = 16 * 2**20, 0.1
+"""An open file is read on up to these bytes although nobody needs its rows yet, if a batch of it takes less than this
+time. The end of a file tells how many rows it has, and so how long the rest takes."""
+
 
 class Candidate:
     """A stage, by all that decides whether its next task starts."""
@@ -50,6 +54,14 @@ class Candidate:
         return is_queue_short(num_tasks, taker.num_workers, stage.num_workers, num_coming, *durations)
 
     @property
+    def reads_on(self) -> bool:
+        """A file is open, all of its rows are wanted, and few bytes of it wait."""
+        stage = self.stage
+        if stage.input.reads is None or stage.in_flight.resting is None or stage.is_limited or not self._may_start:
+            return False
+        return (stage.costs.usual_s or 0.0) < READ_ON_S and self.nbytes_ahead < READ_ON_NBYTES
+
+    @property
     def nbytes_expected(self) -> int:
         """Expected size of the next output, with the copies of its input."""
         stage = self.stage
@@ -83,10 +95,13 @@ class Candidate:
 def pick_stage(stages: Sequence[Candidate], free_bytes: int, is_idle: bool) -> Candidate | None:
     """Return the most downstream stage that may do more work.
 
-    Draining the end first frees memory soonest. A stage with nothing ahead of it always qualifies, so one oversized
-    bundle cannot stall the plan. When nothing runs at all, an incomplete batch is sent; without one, the query
-    exceeds its memory budget instead of stopping.
+    Draining the end first frees memory soonest; only the first megabytes of an open file come before it. A stage with
+    nothing ahead of it always qualifies, so one oversized bundle cannot stall the plan. When nothing runs at all, an
+    incomplete batch is sent; without one, the query exceeds its memory budget instead of stopping.
     """
+    for stage in stages:
+        if stage.reads_on and stage.has_capacity and stage.nbytes_ahead + stage.nbytes_expected <= free_bytes:
+            return stage
     for stage in reversed(stages):
         is_ready = stage.has_capacity and stage.has_input and stage.is_wanted
         if is_ready and (stage.nbytes_expected <= free_bytes or stage.nbytes_ahead == 0):

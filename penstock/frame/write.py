@@ -292,15 +292,14 @@ class WriteVerbs(LazyTable):
         plan, log, is_job = nodes.Write(self._plan, sink), self._new_log(), resume is not False or budget is not None
         destination = _destination(sink, is_job=is_job)
         with TrimmedErrors(), telling(on_finish, destination.name, log):
-            watching = query_subscribers(log, destination)
             if not is_job:
-                table = write(plan, subscribers=watching)
+                table = write(plan, subscribers=query_subscribers(log, destination))
             else:
                 from penstock.cost.budget import spending
                 from penstock.jobs.write_job import write_job
 
-                with nullcontext() if budget is None else spending(budget):
-                    table = write_job(plan, resume, job_dir, subscribers=watching)
+                with nullcontext() if budget is None else spending(budget):  # the subscribers show the budget
+                    table = write_job(plan, resume, job_dir, subscribers=query_subscribers(log, destination))
         return self._written(table)
 
     def _written(self, table: pa.Table) -> Self:
@@ -309,7 +308,7 @@ class WriteVerbs(LazyTable):
 
         written = self._with(nodes.Scan(MemorySource.from_table(table)))
         written._errors, written._stats = self._errors, self._stats
-        written._preview = table.slice(0, SHOWN_ROWS)
+        written._preview, written._num_rows = table.slice(0, SHOWN_ROWS), table.num_rows
         return written
 
     def _write_files(

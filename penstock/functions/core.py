@@ -135,14 +135,17 @@ def duckdb_function(name: str, *args: Any) -> Expression:
         raise InvalidArgumentError(f"{name!r} is no function of DuckDB that gives one value for each row")
     columns: list[Expression] = []
     parts = []
-    for arg in args:
+    are_constant = all(_literal(arg) is not None for arg in args)  # the first is a column then, since a call needs one
+    for number, arg in enumerate(args):
         text = _literal(arg)
-        if text is None:
+        if text is None or (number == 0 and are_constant):
             columns.append(lit(arg))
             text = _LETTERS[len(columns) - 1 : len(columns)]
         parts.append(text)
     if not 0 < len(columns) <= len(_LETTERS):
-        raise InvalidArgumentError(f"duckdb_function({name!r}) takes one to {len(_LETTERS)} columns; use ps.col(...)")
+        raise InvalidArgumentError(
+            f"duckdb_function({name!r}) takes one to {len(_LETTERS)} columns, or constants alone"
+        )
     return call("duckdb_function", *columns, sql=f"{name}({', '.join(parts)})")
 
 

@@ -27,14 +27,17 @@ REMEDIES: dict[StageKind, str] = {
 def bottleneck(stages: Sequence[StageStats], elapsed_s: float) -> StageStats | None:
     """Return the stage whose workers were all busy for the longest time; None if no stage limits the query.
 
-    While the query runs, a stage that is done limits nothing.
+    While the query runs, a stage that is done limits nothing. A stage that did little work waited for cores that others
+    had. Work counts with its bundle: if all stages did little, the last one has the cores.
     """
     if any(stage.wall_s is None for stage in stages):
         stages = [stage for stage in stages if stage.wall_s is None and not stage.has_all_rows]
     longest = max((stage.waited_workers_s for stage in stages), default=0.0)
     if longest < MIN_SHARE * elapsed_s or not longest:
         return None
-    return max((stage for stage in stages if stage.waited_workers_s >= NEAR * longest), key=lambda stage: stage.busy_s)
+    near = [stage for stage in stages if stage.waited_workers_s >= NEAR * longest]
+    working = [stage for stage in near if stage.busy_s >= MIN_SHARE * stage.waited_workers_s]
+    return max(working, key=lambda stage: stage.busy_s) if working else near[-1]
 
 
 def bottleneck_text(

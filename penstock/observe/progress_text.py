@@ -165,7 +165,8 @@ def progress_line(stats: Stats, elapsed_s: float) -> str:
     stage = stats.stages[index]
     progress = stage.progress(stats.stages)
     count = "".join(text for text, _ in _count(stats.stages, stage))
-    share = f" ({progress.num_done / progress.total:.0%})" if progress.total else ""
+    unit = " done" if stage.calls is not None and stage.calls.num_failed else ""  # failed calls are done, not answered
+    share = f" ({progress.num_done / progress.total:.0%}{unit})" if progress.total else ""
     in_flight = _busy(stage) if stage.calls is not None else ""
     facts = [f"{visible_text(stage.stage)}: {count}{share}", in_flight, _rate(stats, index, elapsed_s)]
     if num_failed := sum(each.num_failed_so_far for each in stats.stages):

@@ -259,7 +259,7 @@ def as_html(text: Text) -> str:
 
     console = Console(file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, force_jupyter=False)
     console.print(text, soft_wrap=True)
-    page = '<pre style="line-height:1.3;margin:0">{code}</pre>'
+    page = '<pre style="font-family:monospace;line-height:1.3;margin:0">{code}</pre>'
     theme = TerminalTheme((255, 255, 255), (0, 0, 0), list(NOTEBOOK_COLORS))
     return console.export_html(theme=theme, inline_styles=True, code_format=page)
 

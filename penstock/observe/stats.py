@@ -163,7 +163,9 @@ class Stats:
         return str(self)
 
     def __str__(self) -> str:
-        return self.text(terminal_width(sys.stdout))
+        from penstock.observe.screens import NOTEBOOK_WIDTH, is_notebook
+
+        return self.text(NOTEBOOK_WIDTH if is_notebook() else terminal_width(sys.stdout))
 
     def text(self, width: int | None) -> str:
         """Return the table and the lines below it, ``width`` cells wide; None allows any width.

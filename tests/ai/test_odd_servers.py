@@ -338,6 +338,15 @@ def test_a_404_says_that_the_address_may_lack_v1(raw_server: RawServer, path: st
     assert (f"{path}' may lack /v1" in str(raised.value)) == has_advice
 
 
+@pytest.mark.parametrize(("options", "has_advice"), [({}, True), ({"use_chat_completions": True}, False)])
+def test_a_404_says_how_to_use_chat_completions(raw_server: RawServer, options: Any, has_advice: bool) -> None:
+    ps.set_provider("openai", base_url=raw_server.url, api_key="none", **options)
+    raw_server.say(b"404 page not found", status=404)
+    with pytest.raises(UdfError, match="404 page not found") as raised:
+        asked(["a"]).collect()
+    assert ("set use_chat_completions=True" in str(raised.value)) == has_advice
+
+
 def test_a_404_says_that_the_address_names_one_call(raw_server: RawServer) -> None:
     ps.set_provider("openai", base_url=f"{raw_server.url}/chat/completions", api_key="none")
     raw_server.say(b"404 page not found", status=404)

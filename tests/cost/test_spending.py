@@ -12,11 +12,12 @@ from pydantic import BaseModel
 
 import penstock as ps
 from penstock.ai.provider import ModelTask, Prompter, Request
-from penstock.cost.accounts import NANO, Account
+from penstock.cost.accounts import NANO, Account, current_account
 from penstock.cost.budget import SCOUTS, Billing, Budget, Charge, spending
 from penstock.cost.usage import Usage
 from penstock.errors import AuthenticationError, BudgetSpentError, InvalidArgumentError
 from penstock.functions import classify_text, embed_text, prompt
+from penstock.observe.stats import Stats
 from penstock.testing import ModelServer, faults
 
 PRICE = {"input": 1.0, "output": 10.0}
@@ -180,6 +181,23 @@ def test_what_is_done_is_kept_and_the_rest_is_asked_for_later(server: ModelServe
     assert (account.num_calls, account.num_cached) == (30, 50)
     assert server.num_requests == 80
     assert ps.read_parquet(str(tmp_path / "out")).count_rows() == 80
+
+
+def test_the_subscribers_of_a_write_see_its_budget(server: ModelServer, tmp_path: Path) -> None:
+    class Viewer(Stats):
+        def for_query(self) -> Stats:
+            account = current_account()
+            budgets.append(None if account is None else account.budget)
+            return Stats()
+
+    budgets: list[float | None] = []
+    viewer = Viewer()
+    ps.attach_subscriber(viewer)
+    try:
+        asked(2).write_parquet(str(tmp_path / "out"), resume=True, budget=0.5)
+    finally:
+        ps.detach_subscriber(viewer)
+    assert budgets == [0.5]
 
 
 def test_without_a_ledger_the_error_says_how_to_keep_answers(server: ModelServer) -> None:

@@ -44,6 +44,20 @@ def watcher() -> Iterator[Watcher]:
     ps.detach_subscriber(watcher)
 
 
+def test_the_end_of_an_open_file_is_found_while_its_rows_wait(tmp_path: Path, watcher: Watcher) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(f'{{"x": {number}}}\n' for number in range(40_000)))
+
+    @ps.func(use_process=False, max_concurrency=1)
+    def wait(x: int) -> int:
+        assert watcher.has_found.wait(60)
+        return x
+
+    ps.read_json(str(path)).select(wait(ps.col("x"))).write_parquet(str(tmp_path / "out"))
+    assert watcher.found is not None
+    assert {(stage.total_rows, stage.is_total_exact) for stage in watcher.found.stages} == {(40_000, True)}
+
+
 def test_a_sample_says_how_many_rows_come_and_what_stages_wait_for(tmp_path: Path, watcher: Watcher) -> None:
     for number in range(3):
         ps.from_pydict({"x": [number] * 10}).write_parquet(str(tmp_path / "in"), mode="append")

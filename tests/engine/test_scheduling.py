@@ -23,6 +23,7 @@ class Candidate:
     has_part: bool = False
     has_capacity: bool = True
     is_wanted: bool = True
+    reads_on: bool = False
     nbytes_ahead: int = 1
     nbytes_expected: int = 10
 
@@ -55,6 +56,8 @@ def part(name: str) -> Candidate:
         pytest.param([Candidate("a", has_input=False), Candidate("b", has_capacity=False)], True, None, id="not able"),
         pytest.param([too_big("a"), part("b")], False, None, id="a part of a batch waits for what runs"),
         pytest.param([part("a"), too_big("b")], True, "a", id="nothing runs: a part of a batch before the budget"),
+        pytest.param([Candidate("a", reads_on=True), fits("b")], False, "a", id="an open file is read on first"),
+        pytest.param([Candidate("a", reads_on=True, nbytes_ahead=95), fits("b")], False, "b", id="within the budget"),
         pytest.param([], True, None, id="no stages"),
     ],
 )

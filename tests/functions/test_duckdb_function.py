@@ -27,6 +27,8 @@ ROWS = {"n": [5, None, 255], "t": ["a,b", "it's", None], "l": [[3, 1], [], None]
         (duckdb_function("list_concat", ps.col("l"), [7]), "list[int64]", [[3, 1, 7], [7], [7]]),
         (duckdb_function("MD5", ps.lit("a")), "string", ["0cc175b9c0f1b6a831c399e269772661"] * 3),
         (duckdb_function("bin", ps.lit(None)), "null", [None] * 3),
+        (ps.sql_expr("lpad('a', 3, '0')"), "string", ["00a"] * 3),
+        (ps.sql_expr("make_date(2024, 2, 29)").cast("string"), "string", ["2024-02-29"] * 3),
     ],
 )
 def test_values_and_types(expr: ps.Expression, dtype: str, expected: list[Any]) -> None:
@@ -50,7 +52,7 @@ def test_mistakes() -> None:
         df.select(duckdb_function("bin", ps.col("l")))
     with pytest.raises(ComputeError, match="Date out of range"):
         df.select(ps.sql_expr("make_date(n, 2, 30)")).collect()
-    with pytest.raises(InvalidArgumentError, match="takes one to 8 columns"):
+    with pytest.raises(InvalidArgumentError, match="takes one to 8 columns, or constants alone"):
         duckdb_function("version")
 
 

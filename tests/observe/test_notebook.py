@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,14 @@ TWO_QUERIES = """
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor() as threads:
     found = list(threads.map(lambda query: query.collect(), [asked(), asked()]))
+"""
+FAILING_STATS = """
+def number_in_a_text_that_holds_nothing_else_at_all(text: str) -> int:
+    __import__("time").sleep(0.5)
+    return int(text)
+
+fails = ps.func(number_in_a_text_that_holds_nothing_else_at_all, on_error="null")
+df.limit(1).with_column("n", fails(ps.col("text"))).collect().stats()
 """
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -88,7 +97,7 @@ def test_a_cell_shows_progress_and_then_one_line(notebook: Notebook) -> None:
     texts = [each["text/plain"] for each in drawn]
     assert any(re.search(r"prompt gpt-5-mini +\d+ of 400 answered", text) for text in texts)
     assert re.fullmatch(r"✓ 400 rows in [\d.]+ s, 60,000 tokens, \$0\.05", texts[-1])
-    assert drawn[-1]["text/html"].startswith("<pre")
+    assert drawn[-1]["text/html"].startswith('<pre style="font-family:monospace;')
     assert not shown.printed
 
 
@@ -101,6 +110,15 @@ def test_two_queries_of_a_cell_have_a_display_each(notebook: Notebook) -> None:
 def test_statistics_are_a_text_table(notebook: Notebook) -> None:
     (result,) = notebook.run("asked().limit(5).collect().stats()").results
     assert "prompt gpt-5-mini" in result["text/plain"]
+    (result,) = notebook.run(FAILING_STATS).results
+    assert "1 row failed, see" in result["text/plain"]
+    assert max(map(len, result["text/plain"].splitlines())) <= 120  # a page would break longer lines inside a word
+
+
+def test_the_files_of_a_write_are_counted(notebook: Notebook, tmp_path: Path) -> None:
+    (result,) = notebook.run(f"df.limit(30).write_parquet({str(tmp_path / 'out')!r}, rows_per_file=10)").results
+    assert "(3 rows)" in result["text/plain"]
+    assert "(3 rows)" in result["text/html"]
 
 
 def test_an_interrupt_leaves_one_line_and_the_frame_of_the_cell(notebook: Notebook, server: str) -> None:

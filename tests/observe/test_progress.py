@@ -253,12 +253,12 @@ def test_without_a_terminal_there_is_a_line_every_half_minute() -> None:
     log.on_event(QueryFinished(None, 61.0))
     first, second, last = stream.getvalue().splitlines()
     assert first == (
-        "penstock: prompt gpt: 2,970 of 20,000 answered (15%), 37 in flight, 100 rows/s, 30 failed; "
+        "penstock: prompt gpt: 2,970 of 20,000 answered (15% done), 37 in flight, 100 rows/s, 30 failed; "
         "30.0 s, about 2m 50s left; "
         "o gpt, 90 calls/s, 5,400 tokens/s, $5.40 of ~$36.00, 297 cached, up to 128 at once, 3 refused; pages 1,234"
     )
     assert second.startswith(
-        "penstock: prompt gpt: 5,940 of 20,000 answered (30%), 37 in flight, 100 rows/s, 60 failed;"
+        "penstock: prompt gpt: 5,940 of 20,000 answered (30% done), 37 in flight, 100 rows/s, 60 failed;"
     )
     assert "; 1m 00s, about 2m 20s left; " in second
     assert last.startswith("penstock: ✓ 64 rows in 1m 01s")

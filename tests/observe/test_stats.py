@@ -183,6 +183,17 @@ def test_a_stage_that_is_done_is_no_bottleneck_while_others_run() -> None:
     assert bottleneck([done, last], 12.0) is done
 
 
+def test_a_read_that_waits_for_the_cores_of_a_function_is_no_bottleneck() -> None:
+    """Such as a function whose first bundle is not done, or has failed."""
+    read = StageStats("read", kind="read", waited_workers_s=3.0, busy_s=0.001)
+    function = StageStats("udf", kind="function", waited_workers_s=3.0)
+    assert bottleneck([read, function], 4.0) is function
+    read.wall_s = function.wall_s = 4.0
+    assert bottleneck([read, function], 4.0) is function
+    read.busy_s = 6.0
+    assert bottleneck([read, function], 4.0) is read
+
+
 def test_a_long_query_keeps_a_short_timeline() -> None:
     stats = stats_of(STARTED, *(sampled(100.0 + second, "input") for second in range(5000)))
     assert MAX_SAMPLES / 4 < len(stats.timeline) <= MAX_SAMPLES

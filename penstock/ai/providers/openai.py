@@ -38,6 +38,7 @@ from penstock.errors import InvalidAnswerError
 
 DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 CALL_PATHS = ("/chat/completions", "/completions", "/responses", "/embeddings")
+ONLY_CHAT = "If it has no Responses API, as llama.cpp, TGI and older vLLM, set use_chat_completions=True."
 MAX_ITEMS = 2048
 ITEMS_A_CALL = 256
 """Default number of texts in a call. More would save little, and wait longer for the slowest."""
@@ -89,7 +90,10 @@ class OpenAIProvider(RemoteProvider):
         name = task.model or self.default_models.get("prompt") or self.model_name(task)
         is_chat = task.options.get("use_chat_completions", self.use_chat_completions)
         wire = (ChatWire if is_chat else ResponsesWire).of(task, self.name, name)
-        return ApiPrompter(self.endpoint(), wire, name, task.settings, OpenAIBatchService())
+        endpoint = self.endpoint()
+        if not is_chat and not (urlsplit(endpoint.base_url).hostname or "").endswith("api.openai.com"):
+            endpoint = replace(endpoint, if_not_found=f"{ONLY_CHAT} {endpoint.if_not_found}".rstrip())
+        return ApiPrompter(endpoint, wire, name, task.settings, OpenAIBatchService())
 
     def _embedder(self, task: TextEmbedding) -> ApiEmbedder:
         check_options(task, self.name, ("batch_size", "extra_body", "user"))
