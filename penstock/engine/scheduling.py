@@ -9,8 +9,8 @@ from penstock.engine.stage import StageState
 from penstock.plan.stages import Exactly
 
 READ_ON_NBYTES, READ_ON_S = 16 * 2**20, 0.1
-"""An open file is read on up to these bytes although nobody needs its rows yet, if a batch of it takes less than this
-time. The end of a file tells how many rows it has, and so how long the rest takes."""
+"""An open file is read on up to these bytes, before its rows are needed, if a batch of it takes less than this time.
+The end of a file tells how many rows it has, and so how long the rest takes."""
 
 
 class Candidate:
